@@ -1,0 +1,69 @@
+"""`Agent`: a model, tools and a prompt, run by the loop in an actor of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tulip_actors.agent.runner import Runner
+from tulip_actors.core.ports import ChatModel, Runnable
+from tulip_actors.core.termination import TerminationCondition
+from tulip_actors.host.ports import ActorOptions
+from tulip_actors.loop.agent_runnable import AgentRunnable
+from tulip_actors.loop.config import DEFAULT_MAX_ITERATIONS, AgentConfig
+from tulip_actors.loop.result import AgentResult
+from tulip_actors.tools.decorator import Tool
+
+
+class Agent(Runner[AgentResult]):
+    """An agent. Nothing is started until its first run.
+
+    With `runtime="ray"` (the default) its loop runs in an actor and its tools in Ray tasks; what is
+    handed over here is copied when the actor starts, and later changes are seen on neither side.
+    With `runtime="inline"` (or TULIP_RUNTIME=inline) everything runs in this process and is shared.
+    One agent serves any number of runs at once.
+
+    Raises `ConfigError`, naming the argument and what would be right.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel | str,
+        tools: Sequence[Tool | Callable[..., object]] = (),
+        system_prompt: str | None = None,
+        *,
+        name: str | None = None,
+        max_iterations: int = DEFAULT_MAX_ITERATIONS,
+        termination: TerminationCondition | None = None,
+        runtime: str | None = None,
+        actor: ActorOptions | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        label = "agent" if name is None else name
+        super().__init__(label, kind="agent", runtime=runtime, actor=actor, namespace=namespace)
+        self.config = AgentConfig.checked(
+            name=label,
+            model=model,
+            tools=tools,
+            system_prompt=system_prompt,
+            max_iterations=max_iterations,
+            termination=termination,
+        )
+        self._runnable = AgentRunnable(self.config)
+
+    @property
+    def runnable(self) -> Runnable[object]:
+        """The loop over this agent's config."""
+        return self._runnable
+
+    async def model_trace(self) -> Sequence[object]:
+        """What the agent's model double was asked so far (`ModelRequest`s), in its process."""
+        return await self._client.model_trace()
+
+    def __repr__(self) -> str:
+        config = self.config
+        model = config.model if isinstance(config.model, str) else type(config.model).__name__
+        tools = ", ".join(config.tools) or "none"
+        return (
+            f"Agent({self.name!r}, model={model!r}, tools=[{tools}], "
+            f"runtime={self.runtime!r}, id={self.id!r})"
+        )

@@ -1,0 +1,167 @@
+"""What a caller holds of a run: a handle that outlives the caller's interest, and a stream that
+does not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Generic, Self, TypeVar, cast
+
+import msgpack
+
+from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.events import TulipEvent
+from tulip_actors.errors import ConfigError, RunCancelled
+from tulip_actors.host.feed import Feed
+from tulip_actors.host.ports import HostClient
+
+ResultT = TypeVar("ResultT")
+
+
+class Cursor:
+    """How far a stream was read: per run in it, the last event's number.
+
+    A team's stream carries several runs, and after a crash their order may differ; a number per
+    run is right in any order.
+    """
+
+    def __init__(self, encoded: str | None = None) -> None:
+        self._seen: dict[str, int] = {} if encoded is None else _decoded(encoded)
+
+    def passes(self, entry: Emitted) -> bool:
+        """True for an event that was not read yet; it counts as read from now on."""
+        if entry.seq <= self._seen.get(entry.run_id, -1):
+            return False
+        self._seen[entry.run_id] = entry.seq
+        return True
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(b"r1:" + msgpack.packb(self._seen)).decode()
+
+
+def _decoded(encoded: str) -> dict[str, int]:
+    try:
+        raw = base64.urlsafe_b64decode(encoded)
+        if raw.startswith(b"r1:"):
+            seen = msgpack.unpackb(raw[3:])
+            return {str(run_id): int(seq) for run_id, seq in seen.items()}
+    except (binascii.Error, ValueError, AttributeError, msgpack.UnpackException):
+        pass
+    raise ConfigError(f"after: {encoded!r:.40} is not a cursor of a run; pass a handle.cursor")
+
+
+class RunHandle(Generic[ResultT]):
+    """A run that was started and goes on whether or not anybody follows it."""
+
+    def __init__(self, run_id: str, feed: Feed, client: HostClient) -> None:
+        self.run_id = run_id
+        self._feed = feed
+        self._client = client
+        self._cursor = Cursor()
+
+    @property
+    def cursor(self) -> str:
+        """Opaque: the place after the event last yielded. Pass it as `after`."""
+        return str(self._cursor)
+
+    @property
+    def done(self) -> bool:
+        """True when the run has ended."""
+        return self._feed.closed
+
+    async def events(self, after: str | None = None) -> AsyncIterator[TulipEvent]:
+        """The run's events after a cursor (None = from its start), to its TerminateEvent.
+
+        Leaving the iteration does not touch the run. Raises what the run raised, after the
+        TerminateEvent that reports it.
+        """
+        self._cursor = Cursor(after)
+        async for batch in self._feed.batches():
+            for entry in batch:
+                if self._cursor.passes(entry):
+                    yield entry.event
+        raise_failure(self._feed)
+
+    async def packed_events(self) -> AsyncIterator[Sequence[Emitted]]:
+        """The same for a team that passes them on undecoded."""
+        async for batch in self._feed.batches():
+            yield batch
+
+    async def result(self) -> ResultT:
+        """Wait for the run's end. Raises what the run raised."""
+        return cast(ResultT, await self._feed.ended())
+
+    def cancel(self) -> None:
+        """Stop the run at once, as a task cancel does; returns without waiting."""
+        if not self._feed.closed:
+            self._client.cancel([self.run_id], at_once=True)
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.run_id!r}, {'ended' if self.done else 'running'})"
+
+
+class RunStream(Generic[ResultT]):
+    """`agent.run(...)`: the events of a run that lives as long as somebody reads them.
+
+    The run starts with the first event asked for. Breaking out of the loop, `aclose`, a cancelled
+    reader or losing the stream cancels it.
+    """
+
+    def __init__(self, start: Callable[[], RunHandle[ResultT]]) -> None:
+        self._start = start
+        self._handle: RunHandle[ResultT] | None = None
+        self._events: AsyncIterator[TulipEvent] | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> TulipEvent:
+        if self._handle is None or self._events is None:
+            self._handle = self._start()
+            self._events = self._handle.events()
+        try:
+            return await anext(self._events)
+        except asyncio.CancelledError:
+            self._handle.cancel()
+            raise
+
+    async def aclose(self) -> None:
+        """Cancel the run, if it has not ended; it cannot be iterated any further."""
+        self._close()
+        if self._handle is None:
+            self._start = _closed
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self._close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _closed() -> RunHandle[ResultT]:
+    raise StopAsyncIteration
+
+
+def raise_failure(feed: Feed) -> None:
+    """Raise what a closed feed's run raised. A cancelled run has said so and is no failure."""
+    try:
+        feed.outcome()
+    except RunCancelled:
+        return

@@ -1,0 +1,214 @@
+"""What Agent and Team share: starting runs on a host, following, cancelling, observing it.
+
+What may live here: the handle's side of a run, once for both. What a run does is its Runnable's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Generic, Self, TypedDict, TypeVar, Unpack, cast
+
+from tulip_actors.agent.handle import RunHandle, RunStream
+from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE, checked_runtime, runtime_named
+from tulip_actors.core.defaults import RandomIds
+from tulip_actors.core.frozen import EMPTY, freeze_object
+from tulip_actors.core.ports import Runnable
+from tulip_actors.core.runs import RunRequest
+from tulip_actors.errors import ConfigError
+from tulip_actors.host.feed import Feed
+from tulip_actors.host.portal import portal
+from tulip_actors.host.ports import ActorOptions, AgentStatus, HostClient, HostSpec
+
+ResultT = TypeVar("ResultT")
+
+
+class RunOptions(TypedDict, total=False):
+    """What a run may be given beside its prompt.
+
+    `thread_id` continues a conversation; without one the run is its own. `metadata` travels to
+    tools and state. `stream_tokens` asks for ModelChunkEvents. `model_kwargs` go to the model.
+    """
+
+    thread_id: str | None
+    metadata: Mapping[str, object]
+    stream_tokens: bool
+    model_kwargs: Mapping[str, object]
+
+
+class Runner(Generic[ResultT]):
+    """A handle on something that can be run. It may be pickled and used in other processes.
+
+    `name` is a label; identity is a generated id, so a handle that was pickled before the first
+    run names the same actor as the original.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kind: str,
+        runtime: str | None,
+        actor: ActorOptions | None,
+        namespace: str | None,
+    ) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigError(f"name: give a label such as 'reviewer', not {name!r:.80}")
+        if actor is not None and not isinstance(actor, ActorOptions):
+            raise ConfigError(f"actor: give ActorOptions(...), not {actor!r:.80}")
+        self._name = name
+        self.id = RandomIds().new(kind)
+        self.runtime = checked_runtime(runtime)
+        self.options = actor or ActorOptions()
+        self.namespace = namespace or DEFAULT_NAMESPACE
+        self._host: HostClient | None = None
+        self._runs: dict[str, tuple[str, Feed]] = {}
+
+    @property
+    def name(self) -> str:
+        """The label in events and lists."""
+        return self._name
+
+    @property
+    def runnable(self) -> Runnable[object]:
+        """What the host conducts."""
+        raise NotImplementedError
+
+    def members(self) -> Sequence[Runner[object]]:
+        """What a run of this one will run in turn: their actors are made together with ours."""
+        return ()
+
+    # running
+
+    def run(self, prompt: str, **options: Unpack[RunOptions]) -> RunStream[ResultT]:
+        """`async for event in agent.run(...)`: the run's typed events, its TerminateEvent last.
+
+        The run lives as long as it is read: leaving the loop cancels it. Raises what the run
+        raised, after the TerminateEvent. Options: `RunOptions`.
+        """
+        request = _request(prompt, **options)
+        return RunStream(lambda: self.begin(request))
+
+    async def arun(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
+        """Run to the end and return the result. Cancelling the awaiting task cancels the run."""
+        request = _request(prompt, **options)
+        feed = self._begin(request, events=False)
+        try:
+            return cast(ResultT, await feed.ended())
+        except asyncio.CancelledError:
+            self._client.cancel([request.run_id], at_once=True)
+            raise
+
+    def run_sync(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
+        """`arun` from code that is not async: a script, a thread, a notebook, a Ray task."""
+        return portal().call_blocking(self.arun(prompt, **options))
+
+    def start(self, prompt: str, **options: Unpack[RunOptions]) -> RunHandle[ResultT]:
+        """Start a run that goes on by itself; returns at once. A failed start shows in `result`."""
+        return self.begin(_request(prompt, **options))
+
+    def begin(self, request: RunRequest) -> RunHandle[ResultT]:
+        """Start exactly this run; returns at once. What `start` and teams build on."""
+        return RunHandle(request.run_id, self._begin(request, events=True), self._client)
+
+    def attach(self, run_id: str) -> RunHandle[ResultT]:
+        """A handle on a run of this agent that is under way, or has ended recently.
+
+        Raises `RunNotFound`, here or when it is read.
+        """
+        return RunHandle(run_id, self._client.follow(run_id), self._client)
+
+    # steering
+
+    def cancel(self, run_id: str | None = None, thread_id: str | None = None) -> None:
+        """Ask runs to stop at their next turn boundary; returns without waiting.
+
+        Without an argument: the active runs that this handle started. Runs started later are not
+        touched.
+        """
+        self._client.cancel(self._chosen(run_id, thread_id), at_once=False)
+
+    async def acancel(self, run_id: str | None = None, thread_id: str | None = None) -> None:
+        """`cancel`, confirmed: when it returns the host knows."""
+        chosen = self._chosen(run_id, thread_id)
+        await self._client.acancel(chosen, at_once=False)
+
+    async def observe(self) -> AgentStatus:
+        """The host at a glance: name, id, pid, node, restarts, active runs, queued calls."""
+        return await self._client.observe()
+
+    async def stop(self, drain_s: float = 0) -> None:
+        """End the host: running runs get `drain_s` to end, then they are cancelled."""
+        if self._host is not None:
+            host, self._host = self._host, None
+            await host.stop(drain_s)
+
+    def warm(self) -> None:
+        """Begin to make the host and those of the members; returns without waiting."""
+        self._client.warm()
+        for member in self.members():
+            member.warm()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # inside
+
+    @property
+    def _client(self) -> HostClient:
+        if self._host is None:
+            spec = HostSpec(self.id, self.name, self.runnable, self.options, self.namespace)
+            self._host = runtime_named(self.runtime, self.namespace).client(spec)
+        return self._host
+
+    def _begin(self, request: RunRequest, *, events: bool) -> Feed:
+        self.warm()
+        self._runs = {run: known for run, known in self._runs.items() if not known[1].closed}
+        feed = self._client.begin(request, events=events)
+        self._runs[request.run_id] = (request.thread_id, feed)
+        return feed
+
+    def _chosen(self, run_id: str | None, thread_id: str | None) -> list[str]:
+        if run_id is not None:
+            return [run_id]
+        return [
+            run
+            for run, (thread, feed) in self._runs.items()
+            if not feed.closed and thread_id in (None, thread)
+        ]
+
+    def __getstate__(self) -> dict[str, object]:
+        state = dict(self.__dict__)
+        state["_host"], state["_runs"] = None, {}
+        return state
+
+
+def _request(
+    prompt: str,
+    thread_id: str | None = None,
+    metadata: Mapping[str, object] = EMPTY,
+    stream_tokens: bool = False,
+    model_kwargs: Mapping[str, object] = EMPTY,
+) -> RunRequest:
+    if not isinstance(prompt, str):
+        raise ConfigError(f"prompt: give text, not {type(prompt).__name__}")
+    if thread_id is not None and (not isinstance(thread_id, str) or not thread_id):
+        raise ConfigError(f"thread_id: give text that is not empty, not {thread_id!r:.80}")
+    run_id = RandomIds().new("run")
+    return RunRequest(
+        run_id=run_id,
+        thread_id=thread_id or run_id,
+        input=prompt,
+        metadata=freeze_object(metadata or EMPTY, "metadata"),
+        stream_tokens=stream_tokens,
+        model_kwargs=freeze_object(model_kwargs or EMPTY, "model_kwargs"),
+    )

@@ -1,0 +1,53 @@
+"""What the bus carries: whole batches with a header, and what one asks of them.
+
+What may live here: data. A batch's payload is never decoded on its way; its header says which
+runs, agents and event types are inside, so that a reader may leave a whole batch unopened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events of one publisher, packed, in order. The sets say what is inside."""
+
+    packed: tuple[bytes, ...]
+    run_ids: frozenset[str]
+    agents: frozenset[str]
+    types: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BusQuery:
+    """What a subscriber asks for. `after` is a position (None = the oldest held)."""
+
+    after: int | None
+    run_id: str | None = None
+    agent: str | None = None
+    types: frozenset[str] | None = None
+    wait_s: float = 0.0
+
+    def may_match(self, batch: EventBatch) -> bool:
+        """False when nothing in the batch can be meant."""
+        return (
+            (self.run_id is None or self.run_id in batch.run_ids)
+            and (self.agent is None or self.agent in batch.agents)
+            and (self.types is None or not self.types.isdisjoint(batch.types))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BusPage:
+    """Batches that may match, each with the position of its first event.
+
+    `next` is the position to ask after; `missed` counts events that were dropped before they
+    were read; `end` is the position after the newest event held.
+    """
+
+    batches: Sequence[tuple[int, EventBatch]]
+    next: int
+    missed: int
+    end: int

@@ -1,0 +1,160 @@
+"""Tool calls as the runtime knows them: their keys, requests and what becomes of them.
+
+What may live here: the data that the ToolExecutor port and the records speak in. Light frozen
+dataclasses; they cross process borders by the thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from tulip_actors.core.frozen import EMPTY, Json, JsonObject
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CallKey:
+    """The runtime's name of one call: unique for ever, the same after a restart.
+
+    Providers repeat their `tool_call_id`; this does not. `index` is empty for a call the model
+    made, and leads to a child made by `ctx.map` or `ctx.call` (one number per level).
+    """
+
+    run_id: str
+    turn: int
+    slot: int
+    index: tuple[int, ...] = ()
+
+    def child(self, position: int) -> CallKey:
+        """The key of the call's `position`-th child."""
+        return CallKey(self.run_id, self.turn, self.slot, (*self.index, position))
+
+    @property
+    def parent(self) -> CallKey | None:
+        """The key of the call that made this one, None for the model's own."""
+        if not self.index:
+            return None
+        return CallKey(self.run_id, self.turn, self.slot, self.index[:-1])
+
+    def __str__(self) -> str:
+        path = ".".join(str(part) for part in (self.turn, self.slot, *self.index))
+        return f"{self.run_id}:{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model is told of it. `parameters` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class CallScope:
+    """What a tool body may know of the run it serves."""
+
+    run_id: str
+    thread_id: str
+    agent: str
+    agent_id: str
+    iteration: int = 0
+    metadata: Mapping[str, Json] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDemand:
+    """What a tool needs of the cluster, by Ray's names. Empty = what the executor gives."""
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    memory_bytes: int | None = None
+    resources: Mapping[str, float] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """A call to be made: validated arguments, and where to find the tool.
+
+    `toolset` is the id under which the executor holds the tools; `parent_call_id` is set on
+    children.
+    """
+
+    key: CallKey
+    tool_name: str
+    tool_call_id: str
+    arguments: Mapping[str, Json]
+    scope: CallScope
+    toolset: str
+    demand: ToolDemand = ToolDemand()
+    parent_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """The one result of a call. `result` is the text for the model; exactly one side is set.
+
+    `value` is what the body returned, for a parent that asked (pickled bytes between processes).
+    `error_type` is the class name of what the body raised.
+    """
+
+    result: str | None = None
+    error: str | None = None
+    error_type: str | None = None
+    value: object = None
+    duration_ms: float = 0.0
+    queued_ms: float = 0.0
+    worker_pid: int | None = None
+    node_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSubmitted:
+    """A tool asked for a child call."""
+
+    request: ToolRequest
+
+    @property
+    def key(self) -> CallKey:
+        """The child's key."""
+        return self.request.key
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The start mark: the body begins now, there. Without one it has not begun."""
+
+    key: CallKey
+    worker_pid: int
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """The body ended, one way or the other."""
+
+    key: CallKey
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class CallLost:
+    """The worker died. `started` tells whether the effect may have happened."""
+
+    key: CallKey
+    reason: str
+    started: bool
+
+
+ToolUpdate: TypeAlias = CallSubmitted | CallStarted | CallFinished | CallLost
+
+
+class CallStatus(StrEnum):
+    """What an executor knows of a key. `NEVER_SEEN` by the same incarnation = never started."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+    NEVER_SEEN = "never_seen"

@@ -1,0 +1,64 @@
+"""Events and records as MessagePack bytes, the form in which they cross processes and are stored.
+
+Nothing here pickles: what comes from outside the cluster is checked against the classes it names.
+A version byte opens every record, so that a newer release's record is refused by name.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated
+
+import msgpack
+from pydantic import Field, TypeAdapter, ValidationError
+
+from tulip_actors.core.events import AllEvents, TulipEvent
+from tulip_actors.core.runs import Record
+from tulip_actors.errors import NotSerialisable
+
+RECORD_VERSION = 1
+
+
+def pack_event(event: TulipEvent) -> bytes:
+    """An event as bytes; fields that are None are left out."""
+    packed: bytes = msgpack.packb(event.model_dump(mode="json", exclude_none=True))
+    return packed
+
+
+def unpack_event(packed: bytes) -> TulipEvent:
+    """The event that `pack_event` wrote, equal to it."""
+    try:
+        return _events().validate_python(msgpack.unpackb(packed))
+    except (ValidationError, ValueError, msgpack.UnpackException) as error:
+        raise NotSerialisable(f"not an event of this release: {error}") from error
+
+
+def pack_record(record: Record) -> bytes:
+    """A record as a version byte and MessagePack."""
+    body: bytes = msgpack.packb(_records().dump_python(record, mode="json"))
+    return bytes((RECORD_VERSION,)) + body
+
+
+def unpack_record(packed: bytes) -> Record:
+    """The record that `pack_record` wrote, equal to it."""
+    if not packed:
+        raise NotSerialisable("an empty record: the write was torn")
+    if packed[0] != RECORD_VERSION:
+        raise NotSerialisable(
+            f"record version {packed[0]} is not {RECORD_VERSION}: "
+            "it was written by another release of tulip_actors; read it with that one"
+        )
+    try:
+        return _records().validate_python(msgpack.unpackb(packed[1:]))
+    except (ValidationError, ValueError, msgpack.UnpackException) as error:
+        raise NotSerialisable(f"a torn or foreign record: {error}") from error
+
+
+@cache
+def _events() -> TypeAdapter[TulipEvent]:
+    return TypeAdapter(AllEvents)
+
+
+@cache
+def _records() -> TypeAdapter[Record]:
+    return TypeAdapter(Annotated[Record, Field(discriminator="kind")])

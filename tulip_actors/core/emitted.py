@@ -1,0 +1,48 @@
+"""An event on its way out: the object, its bytes, or both, each made at most once."""
+
+from __future__ import annotations
+
+from tulip_actors.core.codec import pack_event, unpack_event
+from tulip_actors.core.events import TulipEvent
+
+
+class Emitted:
+    """One stamped event. `run_id` and `seq` can be read without decoding."""
+
+    __slots__ = ("_event", "_packed", "run_id", "seq")
+
+    def __init__(
+        self,
+        run_id: str,
+        seq: int,
+        *,
+        event: TulipEvent | None = None,
+        packed: bytes | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.seq = seq
+        self._event = event
+        self._packed = packed
+
+    @property
+    def event(self) -> TulipEvent:
+        """The event, decoded at the first look."""
+        if self._event is None:
+            assert self._packed is not None, "made with neither event nor bytes"
+            self._event = unpack_event(self._packed)
+        return self._event
+
+    @property
+    def packed(self) -> bytes:
+        """The event's bytes, encoded at the first look."""
+        if self._packed is None:
+            assert self._event is not None, "made with neither event nor bytes"
+            self._packed = pack_event(self._event)
+        return self._packed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _from_packed, (self.run_id, self.seq, self.packed)
+
+
+def _from_packed(run_id: str, seq: int, packed: bytes) -> Emitted:
+    return Emitted(run_id, seq, packed=packed)

@@ -1,0 +1,152 @@
+"""Read-only JSON values.
+
+What may live here: the two containers that state, messages and events hand out, and `freeze`,
+which checks a value on entry. They are real `dict` and `list` objects (equal to plain ones,
+accepted by json and msgpack), whose mutators raise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NoReturn, TypeAlias, cast
+
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypeAliasType
+
+from tulip_actors.errors import NotSerialisable
+
+Json = TypeAliasType(
+    "Json", "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
+)
+"""What JSON can say. Containers are read-only: `FrozenDict` and `FrozenList`."""
+
+
+class _FrozenObject:
+    """Tells pydantic to freeze such a field rather than to copy and check it type by type."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda v: freeze_object(v, "value"))
+
+
+JsonObject: TypeAlias = Annotated[Mapping[str, Json], _FrozenObject()]
+"""A read-only JSON object, in fields of events, messages and state."""
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError(
+        f"{type(self).__name__} is read-only: make a changed copy, as in {{**value, 'key': new}}"
+    )
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that cannot be changed after it was made."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]  # dict says None; this one can't change
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
+        return FrozenDict, (dict(self),)
+
+    def __copy__(self) -> FrozenDict:
+        return self
+
+    def __deepcopy__(self, memo: object) -> FrozenDict:
+        return self
+
+
+class FrozenList(list[Any]):
+    """A list that cannot be changed after it was made."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]  # list says None; this one can't change
+        return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[type[FrozenList], tuple[list[Any]]]:
+        return FrozenList, (list(self),)
+
+    def __copy__(self) -> FrozenList:
+        return self
+
+    def __deepcopy__(self, memo: object) -> FrozenList:
+        return self
+
+
+EMPTY: FrozenDict = FrozenDict()
+
+
+def freeze(value: object, path: str = "value") -> Json:
+    """A read-only copy of a JSON-able value.
+
+    Tuples become lists, as JSON would make them. Raises `NotSerialisable`, naming path and type,
+    for anything JSON cannot say: other objects, NaN and infinities, keys that are not text, text
+    with lone surrogates, and containers that hold themselves.
+    """
+    return _freeze(value, path, ())
+
+
+def freeze_object(value: Mapping[str, object], path: str) -> FrozenDict:
+    """`freeze` for a mapping; what is frozen already is returned as it is."""
+    if type(value) is FrozenDict:
+        return value
+    if not isinstance(value, Mapping):
+        raise NotSerialisable(
+            f"{path} must be a mapping with text keys, not {type(value).__name__}", path=path
+        )
+    return cast(FrozenDict, _freeze(value, path, ()))
+
+
+def _freeze(value: object, path: str, above: tuple[int, ...]) -> Json:
+    if value is None or isinstance(value, bool) or type(value) is int:
+        return value
+    if type(value) is str:
+        return _text(value, path)
+    if type(value) is float:
+        if math.isfinite(value):
+            return value
+        raise NotSerialisable(f"{path} is {value}, which JSON cannot hold: use null", path=path)
+    if type(value) in (FrozenDict, FrozenList):
+        return cast(Json, value)
+    if id(value) in above:
+        raise NotSerialisable(f"{path} contains itself", path=path)
+    inner = (*above, id(value))
+    if isinstance(value, Mapping):
+        return FrozenDict(
+            {_key(k, path): _freeze(v, f"{path}.{k}", inner) for k, v in value.items()}
+        )
+    if isinstance(value, list | tuple):
+        return FrozenList([_freeze(v, f"{path}[{i}]", inner) for i, v in enumerate(value)])
+    raise NotSerialisable(
+        f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot hold: "
+        "store text, numbers, lists and mappings, for example an id by which it can be found again",
+        path=path,
+    )
+
+
+def _text(value: str, path: str) -> str:
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise NotSerialisable(
+            f"{path} holds a lone surrogate, which UTF-8 cannot hold: "
+            "decode with errors='replace' before storing it",
+            path=path,
+        ) from None
+    return value
+
+
+def _key(key: object, path: str) -> str:
+    if isinstance(key, str):
+        return _text(str(key), f"{path} key")
+    raise NotSerialisable(
+        f"{path} has the key {key!r} of type {type(key).__name__}; keys must be text", path=path
+    )

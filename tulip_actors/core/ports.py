@@ -1,0 +1,356 @@
+"""The seams: what the loop and the host need of the world, as Protocols.
+
+What may live here: Protocols and nothing else. Each has an in-memory implementation (named below)
+on which the whole system runs inside one process, and one on Ray in `runtime`.
+
+    ChatModel      testing.ScriptedModel; models.openai_chat over HTTP
+    ToolExecutor   host.inline_executor; runtime.dispatch
+    RunStore       memory.run_store; runtime.services keeps that one for the cluster
+    EventSink      host.sink
+    BusLog         host.bus; runtime.services keeps that one for the cluster
+    Runnable       loop.agent_runnable, and every team
+    RunContext     host.run_context
+    Clock, Ids, FaultPoints   core.defaults
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol, TypeVar, runtime_checkable
+
+from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
+from tulip_actors.core.calls import (
+    CallKey,
+    CallStatus,
+    ToolRequest,
+    ToolSpec,
+    ToolUpdate,
+)
+from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.events import ModelChunkEvent, TulipEvent
+from tulip_actors.core.frozen import JsonObject
+from tulip_actors.core.messages import Message
+from tulip_actors.core.runs import ModelResponse, Record, RunRequest
+
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """Anything that completes a conversation."""
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] | None = None,
+        **settings: object,
+    ) -> ModelResponse:
+        """The model's answer. Raises a `ModelError` of the errors tree."""
+        ...
+
+
+@runtime_checkable
+class StreamingChatModel(ChatModel, Protocol):
+    """A ChatModel that can also hand out its answer in pieces."""
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] | None = None,
+        **settings: object,
+    ) -> AsyncIterator[ModelChunkEvent]:
+        """The answer's chunks; the last has `done`. `models.accumulate` makes the response."""
+        ...
+
+
+class ToolExecutor(Protocol):
+    """Runs tool calls somewhere and tells what becomes of them.
+
+    `submit` is local and buffered, and idempotent per key: submitting a known key again adopts
+    the call. Results are kept until released.
+    """
+
+    async def incarnation(self) -> str:
+        """Names this executor's memory: a new one has never seen any key."""
+        ...
+
+    def submit(self, requests: Sequence[ToolRequest]) -> None:
+        """Take calls; returns at once."""
+        ...
+
+    def updates(self) -> AsyncIterator[Sequence[ToolUpdate]]:
+        """What happens to the calls of this host, in batches, until closed."""
+        ...
+
+    async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
+        """What is known of the keys."""
+        ...
+
+    async def cancel(self, keys: Sequence[CallKey]) -> None:
+        """Stop calls and their children; returns when they will not run any more."""
+        ...
+
+    def release(self, keys: Sequence[CallKey]) -> None:
+        """The results are recorded elsewhere and need not be kept."""
+        ...
+
+    async def close(self) -> None:
+        """Cancel what runs and let go of everything."""
+        ...
+
+
+class RunStore(Protocol):
+    """Append-only records per thread, with one writer at a time.
+
+    An epoch, taken at start, resume and every restart, fences the writes of older owners.
+    """
+
+    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+        """Become the thread's writer; returns the epoch. Raises `ThreadBusy`."""
+        ...
+
+    async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
+        """Keep the lease. Raises `StaleEpoch`."""
+        ...
+
+    async def release(self, thread_id: str, epoch: int) -> None:
+        """Give the thread back before the lease ends."""
+        ...
+
+    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+        """Make the records durable, all or none. Raises `StaleEpoch`."""
+        ...
+
+    async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
+        """The thread's records from position `after` on."""
+        ...
+
+    async def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
+        """Keep a state from which a fold may start, at the present position."""
+        ...
+
+    async def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
+        """The newest snapshot and the position it stands at."""
+        ...
+
+    async def find(self, run_id: str) -> str | None:
+        """The thread of a run."""
+        ...
+
+
+class EventSink(Protocol):
+    """Where a run's events leave. Stamps `source` and the sequence number, once."""
+
+    def emit(self, event: TulipEvent) -> None:
+        """Take an event of this run."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests can own it."""
+
+    def now(self) -> datetime:
+        """UTC."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Ids(Protocol):
+    """New identifiers, so that tests can own them."""
+
+    def new(self, kind: str) -> str:
+        """An id that nobody else has, beginning with `kind`."""
+        ...
+
+
+class FaultPoints(Protocol):
+    """Named places at which a test may kill, delay or fail. Nothing happens by default."""
+
+    async def reach(self, point: str, run_id: str) -> None:
+        """The run passes `point`."""
+        ...
+
+
+class ChildRun(Protocol):
+    """A run that another run follows."""
+
+    @property
+    def run_id(self) -> str:
+        """The child's id."""
+        ...
+
+    def packed_events(self) -> AsyncIterator[Sequence[Emitted]]:
+        """Batches of what the child emits, as the follower's stream will carry them."""
+        ...
+
+    async def result(self) -> object:
+        """The child's result. Raises what it raised."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop it at once; returns without waiting."""
+        ...
+
+
+@runtime_checkable
+class RunStarter(Protocol):
+    """Something whose runs can be started: an agent or a team."""
+
+    @property
+    def name(self) -> str:
+        """The label in events."""
+        ...
+
+    def begin(self, request: RunRequest) -> ChildRun:
+        """Start exactly this run; returns at once."""
+        ...
+
+
+class RunContext(Protocol):
+    """What a Runnable may do. Every effect goes through here, under a key unique in the run."""
+
+    @property
+    def request(self) -> RunRequest:
+        """What started the run."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def thread_id(self) -> str:
+        """The run's thread; its own id when none was given."""
+        ...
+
+    @property
+    def agent_id(self) -> str:
+        """The id of the agent or team that hosts the run."""
+        ...
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """This run's records so far, as a recovered run folds them."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The run's time."""
+        ...
+
+    @property
+    def responses_recorded(self) -> int:
+        """How many model answers this run has recorded, of any kind."""
+        ...
+
+    @property
+    def cancel_requested(self) -> bool:
+        """The flag that `agent.cancel()` sets, read at turn boundaries."""
+        ...
+
+    def record(self, *records: Record) -> None:
+        """Add to the run's log; written behind, in order. Make records with `stamp`."""
+        ...
+
+    @property
+    def next_seq(self) -> int:
+        """The sequence number of the run's next event, kept in every record."""
+        ...
+
+    async def durable(self) -> None:
+        """Wait until everything recorded so far is stored. Awaited before an effect."""
+        ...
+
+    async def executor_id(self) -> str:
+        """The incarnation that will own this run's calls, for their intents."""
+        ...
+
+    def call_tools(self, requests: Sequence[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
+        """Make calls; yields what happens to them and to their children until all have ended.
+
+        Closing it early cancels those that have not.
+        """
+        ...
+
+    async def reach(self, point: str) -> None:
+        """Pass a fault point."""
+        ...
+
+    def emit(self, event: TulipEvent) -> None:
+        """Put an event on the stream and on the bus, stamped as this run's."""
+        ...
+
+    async def complete(
+        self,
+        model: ChatModel | str,
+        messages: Sequence[Message],
+        *,
+        key: str,
+        **settings: object,
+    ) -> ModelResponse:
+        """Ask a model, once per key: conducted again, the recorded answer is returned."""
+        ...
+
+    async def run(
+        self,
+        member: RunStarter,
+        input: str,
+        *,
+        key: str,
+        specialist_id: str | None = None,
+    ) -> object:
+        """Run a member as a child run and return its result; its events join this stream."""
+        ...
+
+    def child_run_id(self, key: str) -> str:
+        """The id that `run` gives to the child of that key."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Runnable(Protocol[ResultT_co]):
+    """A run's program: an agent's loop or a team's coordination."""
+
+    @property
+    def name(self) -> str:
+        """The label in events."""
+        ...
+
+    async def conduct(self, input: str, ctx: RunContext) -> ResultT_co:
+        """Do the job. Called again from its start after a crash."""
+        ...
+
+
+@runtime_checkable
+class RunResult(Protocol):
+    """What the host needs of a result to end the stream with a TerminateEvent."""
+
+    @property
+    def stop_reason(self) -> str: ...
+
+    @property
+    def final_message(self) -> str | None: ...
+
+
+class BusLog(Protocol):
+    """The shared log of events. Batches are kept whole and never decoded."""
+
+    async def publish(self, batch: EventBatch) -> None:
+        """Append a batch."""
+        ...
+
+    async def poll(self, query: BusQuery) -> BusPage:
+        """What the log holds after a position; waits up to `wait_s` for more."""
+        ...

@@ -1,0 +1,136 @@
+"""What starts a run, what a model answers, and the records that rebuild a run.
+
+What may live here: the data the RunStore, ChatModel and Runnable ports speak in. A run's records
+are append-only, one list per thread, each with its `run_id` and the `seq` its next event would
+get; folding them gives the run's state without asking a model or repeating a finished call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from tulip_actors.core.calls import CallKey
+from tulip_actors.core.frozen import EMPTY, JsonObject
+from tulip_actors.core.messages import Message
+from tulip_actors.core.state import ToolExecution
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResponse:
+    """A model's answer. `usage` is None when the provider reported none."""
+
+    message: Message
+    usage: Mapping[str, int] | None = None
+    stop_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Everything that starts a run; the same for an agent and for a team.
+
+    `parent_run_id`, `parent_call_id` and `specialist_id` are set on runs that a team or a tool
+    started, and appear in every event's source.
+    """
+
+    run_id: str
+    thread_id: str
+    input: str
+    metadata: JsonObject = EMPTY
+    stream_tokens: bool = False
+    model_kwargs: JsonObject = EMPTY
+    parent_run_id: str | None = None
+    parent_call_id: str | None = None
+    specialist_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The first record of a run."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    request: RunRequest
+    kind: Literal["run_started"] = "run_started"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """A model answered. `key` tells the loop's own turns ("turn:3") from others ("summary")."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    key: str
+    message: Message
+    usage: Mapping[str, int] | None = None
+    stop_reason: str | None = None
+    kind: Literal["model_turn"] = "model_turn"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A call that is about to be made."""
+
+    key: CallKey
+    tool_name: str
+    tool_call_id: str
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ToolIntents:
+    """The calls of one turn, written before any of them is submitted.
+
+    `executor` names the incarnation that will own them: recovery asks that one.
+    """
+
+    run_id: str
+    seq: int
+    at: datetime
+    intents: tuple[Intent, ...]
+    executor: str
+    kind: Literal["tool_intents"] = "tool_intents"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A call has its result."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    key: CallKey
+    execution: ToolExecution
+    kind: Literal["tool_finished"] = "tool_finished"
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A keyed effect of a team's `conduct` has its value; conducted again, it is not repeated."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    key: str
+    value: JsonObject
+    kind: Literal["step_done"] = "step_done"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The last record of a segment."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    stop_reason: str
+    reason: str
+    kind: Literal["run_ended"] = "run_ended"
+
+
+Record: TypeAlias = RunStarted | ModelTurn | ToolIntents | ToolFinished | StepDone | RunEnded
+"""One line of a thread's log."""

@@ -1,0 +1,7 @@
+"""What hosts runs, in any process and without Ray.
+
+The data's way through this room: `run_host` starts a `hosted_run`; what the run emits goes through
+its `sink` to a `feed` (whoever follows the run) and to the `publisher` (the bus); what it records
+goes through a `record_writer` to the store. `inline` makes a whole runtime of these in the calling
+process; `tulip_actors.runtime` puts the same pieces into actors.
+"""

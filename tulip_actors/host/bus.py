@@ -1,0 +1,77 @@
+"""The log of the event bus, as one process or the services actor keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
+
+RETAINED_BYTES = 256 * 1024 * 1024
+"""What a log keeps; the oldest whole batches go first."""
+PAGE_EVENTS = 2_000
+
+
+class MemoryBusLog:
+    """A bounded log of whole batches. Positions count events and never start again."""
+
+    def __init__(self, retained_bytes: int = RETAINED_BYTES) -> None:
+        self._retained_bytes = retained_bytes
+        self._batches: deque[tuple[int, EventBatch]] = deque()
+        self._bytes = 0
+        self._end = 0
+        self._grown = asyncio.Condition()
+
+    async def publish(self, batch: EventBatch) -> None:
+        """Append a batch; one that is larger than the whole log is kept alone."""
+        if not batch.packed:
+            return
+        self._batches.append((self._end, batch))
+        self._end += len(batch.packed)
+        self._bytes += _size(batch)
+        while self._bytes > self._retained_bytes and len(self._batches) > 1:
+            self._bytes -= _size(self._batches.popleft()[1])
+        async with self._grown:
+            self._grown.notify_all()
+
+    async def poll(self, query: BusQuery) -> BusPage:
+        """What may match after the query's position; waits for more when there is nothing."""
+        page = self._page(query)
+        if page.batches or page.missed or query.wait_s <= 0:
+            return page
+        try:
+            async with asyncio.timeout(query.wait_s), self._grown:
+                await self._grown.wait_for(lambda: self._end > page.end)
+        except TimeoutError:
+            return page
+        return self._page(query)
+
+    def _page(self, query: BusQuery) -> BusPage:
+        oldest = self._batches[0][0] if self._batches else self._end
+        after = oldest if query.after is None else query.after
+        missed = max(0, oldest - after)
+        position = max(after, oldest)
+        found: list[tuple[int, EventBatch]] = []
+        events = 0
+        for start, batch in self._from(position):
+            if events >= PAGE_EVENTS:
+                return BusPage(found, start, missed, self._end)
+            if query.may_match(batch):
+                found.append((start, batch))
+                events += len(batch.packed)
+        return BusPage(found, max(position, self._end), missed, self._end)
+
+    def _from(self, position: int) -> Sequence[tuple[int, EventBatch]]:
+        """Batches that hold something at or after a position, oldest first."""
+        wanted: list[tuple[int, EventBatch]] = []
+        for start, batch in reversed(self._batches):
+            if start + len(batch.packed) <= position:
+                break
+            wanted.append((start, batch))
+        wanted.reverse()
+        return wanted
+
+
+def _size(batch: EventBatch) -> int:
+    return sum(len(packed) for packed in batch.packed)

@@ -1,0 +1,230 @@
+"""One run inside its host: the RunContext that a Runnable sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from tulip_actors.core.calls import CallFinished, CallKey, CallLost, ToolRequest, ToolUpdate
+from tulip_actors.core.defaults import derived_id
+from tulip_actors.core.events import TerminateEvent, TulipEvent
+from tulip_actors.core.messages import Message
+from tulip_actors.core.ports import ChatModel, Clock, RunStarter
+from tulip_actors.core.runs import ModelResponse, ModelTurn, Record, RunRequest
+from tulip_actors.errors import RunCancelled
+from tulip_actors.host.feed import Feed
+from tulip_actors.host.ports import HostPorts
+from tulip_actors.host.publisher import Publisher
+from tulip_actors.host.record_writer import RecordWriter
+from tulip_actors.host.sink import RunSink
+
+LEASE_S = 60.0
+"""How long a thread stays ours without a sign of life; renewed at a third of it."""
+
+
+class HostedRun:
+    """A run's context. Made by `RunHost`, which also ends it."""
+
+    def __init__(
+        self, request: RunRequest, name: str, host_id: str, ports: HostPorts, publisher: Publisher
+    ) -> None:
+        self.request = request
+        self.agent_id = host_id
+        self.feed = Feed()
+        self.cancel_requested = False
+        self.stopped = False
+        self.epoch = 0
+        self._ports = ports
+        self._sink = RunSink(request, name, ports.node_id, self.feed, publisher)
+        self._writer: RecordWriter | None = None
+        self._records: list[Record] = []
+        self.responses_recorded = 0
+        self._inboxes: dict[CallKey, asyncio.Queue[ToolUpdate]] = {}
+
+    # what it is
+
+    @property
+    def run_id(self) -> str:
+        """See `RunContext`."""
+        return self.request.run_id
+
+    @property
+    def thread_id(self) -> str:
+        """See `RunContext`."""
+        return self.request.thread_id
+
+    @property
+    def clock(self) -> Clock:
+        """See `RunContext`."""
+        return self._ports.clock
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """See `RunContext`."""
+        return self._records
+
+    async def executor_id(self) -> str:
+        """See `RunContext`."""
+        return await self._ports.executor.incarnation()
+
+    # events and records
+
+    @property
+    def next_seq(self) -> int:
+        """See `RunContext`."""
+        return self._sink.next_seq
+
+    @property
+    def terminated(self) -> bool:
+        """True once the TerminateEvent was emitted."""
+        return self._sink.terminated
+
+    def emit(self, event: TulipEvent) -> None:
+        """See `RunContext`."""
+        self._sink.emit(event)
+
+    def record(self, *records: Record) -> None:
+        """See `RunContext`."""
+        assert self._writer is not None, "the run has begun"
+        self._records.extend(records)
+        self.responses_recorded += sum(isinstance(record, ModelTurn) for record in records)
+        self._writer.add(records)
+
+    async def durable(self) -> None:
+        """See `RunContext`."""
+        assert self._writer is not None, "the run has begun"
+        await self._writer.durable()
+
+    async def reach(self, point: str) -> None:
+        """See `RunContext`."""
+        await self._ports.faults.reach(point, self.run_id)
+
+    # effects
+
+    async def complete(
+        self,
+        model: ChatModel | str,
+        messages: Sequence[Message],
+        *,
+        key: str,
+        **settings: object,
+    ) -> ModelResponse:
+        """See `RunContext`."""
+        self._still_wanted()
+        for record in self._records:
+            if isinstance(record, ModelTurn) and record.key == key:
+                return ModelResponse(record.message, record.usage, record.stop_reason)
+        chat = self._ports.resolve_model(model) if isinstance(model, str) else model
+        response = await chat.complete(messages, None, **settings)
+        self.record(
+            ModelTurn(
+                self.run_id,
+                self.next_seq,
+                self.clock.now(),
+                key,
+                response.message,
+                response.usage,
+                response.stop_reason,
+            )
+        )
+        return response
+
+    def child_run_id(self, key: str) -> str:
+        """See `RunContext`."""
+        return derived_id("run", self.run_id, key)
+
+    async def run(
+        self,
+        member: RunStarter,
+        input: str,
+        *,
+        key: str,
+        specialist_id: str | None = None,
+    ) -> object:
+        """See `RunContext`."""
+        self._still_wanted()
+        run_id = self.child_run_id(key)
+        child = member.begin(
+            RunRequest(
+                run_id=run_id,
+                thread_id=run_id,
+                input=input,
+                metadata=self.request.metadata,
+                stream_tokens=self.request.stream_tokens,
+                parent_run_id=self.run_id,
+                specialist_id=specialist_id,
+            )
+        )
+        try:
+            async for entries in child.packed_events():
+                self._sink.forward(entries)
+            return await child.result()
+        except asyncio.CancelledError:
+            child.cancel()
+            raise
+
+    async def sleep(self, seconds: float) -> None:
+        """See `RunContext`."""
+        await self.clock.sleep(seconds)
+
+    async def call_tools(self, requests: Sequence[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
+        """See `RunContext`."""
+        inbox: asyncio.Queue[ToolUpdate] = asyncio.Queue()
+        pending = {request.key for request in requests}
+        self._inboxes.update(dict.fromkeys(pending, inbox))
+        executor = self._ports.executor
+        try:
+            executor.submit(requests)
+            while pending:
+                update = await inbox.get()
+                if isinstance(update, CallFinished | CallLost):
+                    pending.discard(update.key)
+                yield update
+        finally:
+            for request in requests:
+                self._inboxes.pop(request.key, None)
+            if pending:
+                await asyncio.shield(executor.cancel(sorted(pending)))
+            executor.release([request.key for request in requests])
+
+    # for the host
+
+    async def begin(self) -> None:
+        """Become the writer of the run's thread."""
+        self.epoch = await self._ports.store.acquire(self.thread_id, self.run_id, LEASE_S)
+        self._writer = RecordWriter(
+            self._ports.store, self.thread_id, self.epoch, self._sink.release
+        )
+        self._sink.follow(self._writer)
+
+    async def end(self, last: TerminateEvent) -> Exception | None:
+        """Store the rest, emit the last event if the Runnable has not, give the thread back.
+
+        Returns what the store raised, if it did.
+        """
+        self.emit(last)
+        failure: Exception | None = None
+        if self._writer is not None:
+            try:
+                await self._writer.durable()
+                await self._ports.store.release(self.thread_id, self.epoch)
+            except Exception as error:  # the run has ended all the same; the caller is told
+                failure = error
+        await self._sink.finish()
+        return failure
+
+    async def renew(self) -> None:
+        """Keep the thread's lease."""
+        await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
+
+    def deliver(self, update: ToolUpdate) -> None:
+        """Hand an update of the executor to whoever made the call."""
+        key = update.key
+        root = CallKey(key.run_id, key.turn, key.slot)
+        inbox = self._inboxes.get(root)
+        if inbox is not None:
+            inbox.put_nowait(update)
+
+    def _still_wanted(self) -> None:
+        if self.cancel_requested:
+            raise RunCancelled(f"run {self.run_id} was cancelled", run_id=self.run_id)

@@ -1,0 +1,173 @@
+"""The inline runtime: everything in the calling process, on the caller's own event loop.
+
+One `RunHost` per agent and event loop. Without a running loop (`run_sync`, `start()` in a plain
+script) runs live on the portal's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from tulip_actors.core.ports import BusLog, Runnable
+from tulip_actors.core.runs import RunRequest
+from tulip_actors.errors import RunNotFound
+from tulip_actors.host.bus import MemoryBusLog
+from tulip_actors.host.feed import Feed
+from tulip_actors.host.inline_executor import InlineExecutor
+from tulip_actors.host.portal import portal
+from tulip_actors.host.ports import AgentStatus, HostPorts, HostSpec
+from tulip_actors.host.run_host import RunHost
+from tulip_actors.loop.agent_runnable import AgentRunnable
+from tulip_actors.memory.run_store import MemoryRunStore, PackedRecordLog
+from tulip_actors.models.registry import get_model
+from tulip_actors.testing.doubles import RecordingModel
+from tulip_actors.tools.decorator import Tool
+
+NODE_ID = "inline"
+
+
+class InlineRuntime:
+    """Makes hosts in this process. They share one bus and one store of records."""
+
+    def __init__(self) -> None:
+        self.log = PackedRecordLog()
+        self._bus = MemoryBusLog()
+
+    def client(self, spec: HostSpec) -> InlineClient:
+        """The host of a spec."""
+        return InlineClient(spec, self)
+
+    def bus(self, address: str | None) -> BusLog:
+        """This process's bus; an address means nothing here."""
+        return self._bus
+
+    def ports(self, runnable: Runnable[object]) -> HostPorts:
+        """A fresh set of ports for a host."""
+        return HostPorts(
+            store=MemoryRunStore(self.log),
+            bus=self._bus,
+            executor=InlineExecutor(lambda toolset: tools_of(runnable), NODE_ID),
+            resolve_model=get_model,
+            node_id=NODE_ID,
+        )
+
+
+def tools_of(runnable: Runnable[object]) -> Mapping[str, Tool]:
+    """The tools that a Runnable's calls may name; a team has none of its own."""
+    return runnable.config.tools if isinstance(runnable, AgentRunnable) else {}
+
+
+class InlineClient:
+    """A host in this process. See `HostClient`."""
+
+    def __init__(self, spec: HostSpec, runtime: InlineRuntime) -> None:
+        self._spec = spec
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._hosts: WeakKeyDictionary[asyncio.AbstractEventLoop, RunHost] = WeakKeyDictionary()
+        self._loop_of_run: dict[str, asyncio.AbstractEventLoop] = {}
+
+    def begin(self, request: RunRequest, *, events: bool) -> Feed:
+        """See `HostClient`."""
+        loop = _running_loop()
+        if loop is None:
+            loop = portal().loop
+            self._loop_of_run[request.run_id] = loop
+            return portal().call_blocking(self._start(request))
+        self._loop_of_run[request.run_id] = loop
+        return self._host(loop).start(request)
+
+    async def _start(self, request: RunRequest) -> Feed:
+        return self._host(asyncio.get_running_loop()).start(request)
+
+    def follow(self, run_id: str) -> Feed:
+        """See `HostClient`."""
+        loop = self._loop_of_run.get(run_id)
+        if loop is None:
+            raise RunNotFound(
+                f"{self._spec.name} has no run {run_id} in this process; inline runs do not "
+                "outlive the process or handle that started them",
+                run_id=run_id,
+            )
+        return self._host(loop).follow(run_id)
+
+    def cancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:
+        """See `HostClient`."""
+        for run_id in run_ids:
+            loop = self._loop_of_run.get(run_id)
+            if loop is not None and not loop.is_closed():
+                host = self._host(loop)
+                loop.call_soon_threadsafe(partial(host.cancel, [run_id], at_once=at_once))
+
+    async def acancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:
+        """See `HostClient`."""
+        self.cancel(run_ids, at_once=at_once)
+
+    def warm(self) -> None:
+        """See `HostClient`. There is nothing to prepare."""
+
+    async def observe(self) -> AgentStatus:
+        """See `HostClient`."""
+        statuses = [host.observe() for host in self._hosts.values()]
+        if not statuses:
+            statuses = [self._host(asyncio.get_running_loop()).observe()]
+        first = statuses[0]
+        return AgentStatus(
+            name=first.name,
+            id=first.id,
+            pid=first.pid,
+            node_id=first.node_id,
+            restarts=0,
+            active_runs=sum(status.active_runs for status in statuses),
+            queued=sum(status.queued for status in statuses),
+        )
+
+    async def model_trace(self) -> Sequence[object]:
+        """See `HostClient`."""
+        runnable = self._spec.runnable
+        return recorded_requests(runnable)
+
+    async def stop(self, drain_s: float) -> None:
+        """See `HostClient`."""
+        with self._lock:
+            hosts = list(self._hosts.items())
+            self._hosts.clear()
+        here = asyncio.get_running_loop()
+        for loop, host in hosts:
+            if loop is here:
+                await host.stop(drain_s)
+            elif loop.is_running():
+                await asyncio.wrap_future(
+                    asyncio.run_coroutine_threadsafe(host.stop(drain_s), loop)
+                )
+
+    def _host(self, loop: asyncio.AbstractEventLoop) -> RunHost:
+        with self._lock:
+            if loop not in self._hosts:
+                ports = self._runtime.ports(self._spec.runnable)
+                executor = ports.executor
+                assert isinstance(executor, InlineExecutor)
+                self._hosts[loop] = RunHost(
+                    self._spec.id,
+                    self._spec.runnable,
+                    ports,
+                    queued=lambda: executor.queued,
+                )
+            return self._hosts[loop]
+
+
+def recorded_requests(runnable: Runnable[object]) -> Sequence[object]:
+    """What an agent's model double was asked, nothing for other models."""
+    model = runnable.model if isinstance(runnable, AgentRunnable) else None
+    return list(model.requests) if isinstance(model, RecordingModel) else []
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

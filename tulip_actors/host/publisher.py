@@ -1,0 +1,77 @@
+"""Events on their way to the bus: self-clocking, at most one publish in flight per process.
+
+What comes while a publish is under way makes the next batch, so batches grow with load and a bus
+that is slow slows nobody but its readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from tulip_actors.core.bus import EventBatch
+from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.events import TulipEvent
+from tulip_actors.core.ports import BusLog
+from tulip_actors.errors import ClusterError
+
+_log = logging.getLogger(__name__)
+RETRIES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+"""Waits between attempts at a bus that is away: it restarts in about a second."""
+
+
+class Publisher:
+    """Publishes to one bus, in order."""
+
+    def __init__(self, bus: BusLog) -> None:
+        self._bus = bus
+        self._buffer: list[Emitted] = []
+        self._sending: asyncio.Task[None] | None = None
+        self.dropped = 0
+
+    def put(self, entries: Sequence[Emitted]) -> None:
+        """Take events; the publish begins by itself."""
+        self._buffer.extend(entries)
+        if self._sending is None:
+            self._sending = asyncio.ensure_future(self._send())
+
+    async def flush(self) -> None:
+        """Wait until everything taken is on the bus, or was given up with a warning."""
+        while self._sending is not None:
+            await asyncio.shield(self._sending)
+
+    async def _send(self) -> None:
+        try:
+            while self._buffer:
+                entries, self._buffer = self._buffer, []
+                await self._publish(batch_of([entry.event for entry in entries], entries))
+        finally:
+            self._sending = None
+
+    async def _publish(self, batch: EventBatch) -> None:
+        for wait_s in (*RETRIES_S, None):
+            try:
+                return await self._bus.publish(batch)
+            except ClusterError as error:
+                if wait_s is None:
+                    self.dropped += len(batch.packed)
+                    _log.warning(
+                        "the event bus does not answer; %d events are missing on it "
+                        "(the runs' own streams have them): %s",
+                        len(batch.packed),
+                        error,
+                    )
+                else:
+                    await asyncio.sleep(wait_s)
+
+
+def batch_of(events: Sequence[TulipEvent], entries: Sequence[Emitted]) -> EventBatch:
+    """A batch of events and its header."""
+    sources = [event.source for event in events]
+    return EventBatch(
+        packed=tuple(entry.packed for entry in entries),
+        run_ids=frozenset(source.run_id for source in sources if source),
+        agents=frozenset(source.agent for source in sources if source),
+        types=frozenset(event.event_type for event in events),
+    )

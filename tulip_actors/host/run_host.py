@@ -1,0 +1,161 @@
+"""Hosts the runs of one Runnable on one event loop: start, cancel, observe, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from tulip_actors.core.current import CURRENT_RUN
+from tulip_actors.core.events import TerminateEvent
+from tulip_actors.core.ports import Runnable, RunResult
+from tulip_actors.core.runs import RunRequest, RunStarted
+from tulip_actors.core.termination import STOP_REASONS
+from tulip_actors.errors import RunCancelled, RunError, RunNotFound, TulipError
+from tulip_actors.host.feed import Feed
+from tulip_actors.host.hosted_run import LEASE_S, HostedRun
+from tulip_actors.host.ports import AgentStatus, HostPorts
+from tulip_actors.host.publisher import Publisher
+
+ENDED_RUNS_KEPT = 256
+"""Ended runs that can still be followed from their start; older ones are on the bus only."""
+
+
+class RunHost:
+    """The runs of one agent or team, in one process."""
+
+    def __init__(
+        self,
+        id: str,
+        runnable: Runnable[object],
+        ports: HostPorts,
+        *,
+        restarts: int = 0,
+        queued: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.id = id
+        self.runnable = runnable
+        self._ports = ports
+        self._restarts = restarts
+        self._queued = queued
+        self._publisher = Publisher(ports.bus)
+        self._active: dict[str, tuple[HostedRun, asyncio.Task[None]]] = {}
+        self._ended: OrderedDict[str, Feed] = OrderedDict()
+        self._background: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    def start(self, request: RunRequest) -> Feed:
+        """Start a run, on the running loop. A run_id that is known already is not started twice."""
+        if request.run_id in self._active or request.run_id in self._ended:
+            return self.follow(request.run_id)
+        if self._stopping:
+            raise RunError(f"{self.runnable.name} is stopping and takes no new run")
+        if not self._background:
+            self._background = [
+                asyncio.ensure_future(self._route_updates()),
+                asyncio.ensure_future(self._renew_leases()),
+            ]
+        run = HostedRun(request, self.runnable.name, self.id, self._ports, self._publisher)
+        task = asyncio.ensure_future(self._host(run))
+        self._active[run.run_id] = (run, task)
+        return run.feed
+
+    def follow(self, run_id: str) -> Feed:
+        """The feed of a run, from its start. Raises `RunNotFound`."""
+        if run_id in self._active:
+            return self._active[run_id][0].feed
+        if run_id in self._ended:
+            return self._ended[run_id]
+        raise RunNotFound(
+            f"{self.runnable.name} does not know run {run_id}: it was never started here, or it "
+            f"ended more than {ENDED_RUNS_KEPT} runs ago (its events may still be on the bus)",
+            run_id=run_id,
+        )
+
+    def cancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:
+        """Flag runs, or stop them at once. Runs that have ended are left as they are."""
+        for run_id in run_ids:
+            if run_id not in self._active:
+                continue
+            run, task = self._active[run_id]
+            run.cancel_requested = True
+            if at_once and not run.stopped:
+                run.stopped = True  # a second cancel would tear the run out of its ending
+                task.cancel()
+
+    def observe(self) -> AgentStatus:
+        """The host at a glance."""
+        return AgentStatus(
+            name=self.runnable.name,
+            id=self.id,
+            pid=os.getpid(),
+            node_id=self._ports.node_id,
+            restarts=self._restarts,
+            active_runs=len(self._active),
+            queued=self._queued(),
+        )
+
+    async def stop(self, drain_s: float) -> None:
+        """Take no new run; let running ones end for up to `drain_s`, then cancel them."""
+        self._stopping = True
+        tasks = [task for _, task in self._active.values()]
+        if tasks and drain_s > 0:
+            await asyncio.wait(tasks, timeout=drain_s)
+        self.cancel(list(self._active), at_once=True)
+        if tasks:
+            await asyncio.wait(tasks)
+        for task in self._background:
+            task.cancel()
+        await self._ports.executor.close()
+
+    async def _host(self, run: HostedRun) -> None:
+        """A run's whole life here: begin, conduct, end, and the outcome for whoever follows."""
+        result: object = None
+        failure: BaseException | None = None
+        try:
+            await run.begin()
+            run.record(RunStarted(run.run_id, run.next_seq, run.clock.now(), run.request))
+            CURRENT_RUN.set(run)
+            result = await self.runnable.conduct(run.request.input, run)
+        except asyncio.CancelledError:
+            failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
+        except Exception as error:  # kept as the run's outcome, for whoever asks for it
+            failure = error
+        store_failure = await asyncio.shield(run.end(last_event(result, failure)))
+        del self._active[run.run_id]
+        self._ended[run.run_id] = run.feed
+        while len(self._ended) > ENDED_RUNS_KEPT:
+            self._ended.popitem(last=False)
+        run.feed.close(result, failure or store_failure)
+
+    async def _route_updates(self) -> None:
+        async for batch in self._ports.executor.updates():
+            for update in batch:
+                if update.key.run_id in self._active:
+                    self._active[update.key.run_id][0].deliver(update)
+
+    async def _renew_leases(self) -> None:
+        while True:
+            await self._ports.clock.sleep(LEASE_S / 3)
+            for run, _ in list(self._active.values()):
+                try:
+                    await run.renew()
+                except TulipError:  # the next write meets the same and ends the run with it
+                    continue
+
+
+def last_event(result: object, failure: BaseException | None) -> TerminateEvent:
+    """The TerminateEvent of a run whose Runnable did not emit one itself."""
+    if isinstance(failure, RunCancelled):
+        return TerminateEvent(reason="cancelled", stop_reason="cancelled")
+    if failure is not None:
+        return TerminateEvent(reason="error", stop_reason="error")
+    if isinstance(result, RunResult):
+        reason = result.stop_reason
+        return TerminateEvent(
+            reason=reason,
+            stop_reason=reason if reason in STOP_REASONS else "complete",
+            final_message=result.final_message,
+        )
+    return TerminateEvent(reason="complete", stop_reason="complete")

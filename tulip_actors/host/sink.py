@@ -1,0 +1,119 @@
+"""Where a run's events leave: stamped once, held until the record that rebuilds them is stored.
+
+The loop never waits here. An event goes out, to the run's feed and to the bus, when every record
+taken before it has been written; chunks too, in order, since they are few enough. The last event,
+TerminateEvent, goes to the bus first and only then to whoever follows the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+
+from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.events import EventSource, TerminateEvent, TulipEvent
+from tulip_actors.core.runs import RunRequest
+from tulip_actors.host.feed import Feed
+from tulip_actors.host.publisher import Publisher
+from tulip_actors.host.record_writer import RecordWriter
+
+
+class RunSink:
+    """One run's sink. `next_seq` is the number its next event will get."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        agent: str,
+        node_id: str,
+        feed: Feed,
+        publisher: Publisher,
+    ) -> None:
+        self._request = request
+        self._agent = agent
+        self._node_id = node_id
+        self._pid = os.getpid()
+        self._feed = feed
+        self._publisher = publisher
+        self._writer: RecordWriter | None = None
+        self._held: deque[tuple[int, Emitted, bool]] = deque()
+        self._last: Emitted | None = None
+        self.next_seq = 0
+
+    def follow(self, writer: RecordWriter) -> None:
+        """Hold events back until this writer has stored what precedes them."""
+        self._writer = writer
+
+    @property
+    def terminated(self) -> bool:
+        """True once the run's TerminateEvent was taken; whatever comes later is discarded."""
+        return self._last is not None
+
+    def emit(self, event: TulipEvent) -> None:
+        """Stamp and take an event of this run."""
+        if self.terminated:
+            return
+        emitted = self._stamped(event)
+        if isinstance(event, TerminateEvent):
+            self._last = emitted
+        else:
+            self._take(emitted, own=True)
+
+    def forward(self, entries: Sequence[Emitted]) -> None:
+        """Pass on a member's events: on this run's stream only, they are on the bus already."""
+        for entry in entries:
+            self._take(entry, own=False)
+
+    def release(self) -> None:
+        """Let out what is no longer held back."""
+        written = self._written()
+        out: list[Emitted] = []
+        own: list[Emitted] = []
+        while self._held and self._held[0][0] <= written:
+            _, emitted, is_own = self._held.popleft()
+            out.append(emitted)
+            if is_own:
+                own.append(emitted)
+        if own:
+            self._publisher.put(own)
+        if out:
+            self._feed.append(out)
+
+    async def finish(self) -> None:
+        """Let out everything; the TerminateEvent reaches the feed once it is on the bus."""
+        assert self._last is not None, "a run ends with a TerminateEvent"
+        self._writer = None
+        self.release()
+        self._publisher.put([self._last])
+        await self._publisher.flush()
+        self._feed.append([self._last])
+
+    def _take(self, emitted: Emitted, *, own: bool) -> None:
+        mark = self._writer.taken if self._writer else 0
+        self._held.append((mark, emitted, own))
+        if self._held[0][0] <= self._written():
+            self.release()
+
+    def _written(self) -> int:
+        writer = self._writer
+        if writer is None:
+            return self._held[-1][0] if self._held else 0
+        return writer.written if writer.blocked else writer.taken
+
+    def _stamped(self, event: TulipEvent) -> Emitted:
+        request = self._request
+        source = EventSource.model_construct(
+            run_id=request.run_id,
+            parent_run_id=request.parent_run_id,
+            parent_call_id=request.parent_call_id,
+            thread_id=request.thread_id,
+            agent=self._agent,
+            specialist_id=request.specialist_id,
+            seq=self.next_seq,
+            node_id=self._node_id,
+            pid=self._pid,
+        )
+        self.next_seq += 1
+        stamped = event.model_copy(update={"source": source})
+        return Emitted(request.run_id, source.seq, event=stamped)

@@ -1,0 +1,70 @@
+"""An agent as the host conducts it: the loop, from a request to an AgentResult."""
+
+from __future__ import annotations
+
+from tulip_actors.core.messages import Message
+from tulip_actors.core.ports import ChatModel, RunContext
+from tulip_actors.core.state import AgentState
+from tulip_actors.loop.config import AgentConfig
+from tulip_actors.loop.finish import final_text
+from tulip_actors.loop.loop import run_loop
+from tulip_actors.loop.nodes import Setup
+from tulip_actors.loop.result import AgentResult, Metrics
+from tulip_actors.models.registry import get_model
+
+
+class AgentRunnable:
+    """Conducts the runs of one agent. The model is made once, in the process that uses it."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self._setup: Setup | None = None
+
+    @property
+    def name(self) -> str:
+        """The agent's label."""
+        return self.config.name
+
+    async def conduct(self, input: str, ctx: RunContext) -> AgentResult:
+        """Run the loop over a new conversation."""
+        began_s = ctx.clock.monotonic_s()
+        state, ending = await run_loop(self.setup(ctx.agent_id), self.opening(input, ctx), ctx)
+        return AgentResult(
+            message=final_text(state),
+            state=state,
+            stop_reason=ending.stop_reason,
+            metrics=Metrics(
+                tool_calls=len(state.tool_executions),
+                tool_errors=sum(not execution.success for execution in state.tool_executions),
+                prompt_tokens=state.prompt_tokens_used,
+                completion_tokens=state.completion_tokens_used,
+                total_tokens=state.total_tokens_used,
+                duration_ms=(ctx.clock.monotonic_s() - began_s) * 1000,
+            ),
+        )
+
+    def opening(self, input: str, ctx: RunContext) -> AgentState:
+        """The state before the first turn: the system prompt and what the user says."""
+        messages = [Message.user(input)]
+        if self.config.system_prompt:
+            messages.insert(0, Message.system(self.config.system_prompt))
+        return AgentState(
+            ctx.run_id,
+            ctx.thread_id,
+            ctx.agent_id,
+            metadata=ctx.request.metadata,
+        ).with_messages(*messages)
+
+    def setup(self, toolset: str) -> Setup:
+        """The agent as its loop sees it."""
+        if self._setup is None:
+            self._setup = Setup(self.config, self.model, toolset)
+        return self._setup
+
+    @property
+    def model(self) -> ChatModel:
+        """The agent's model."""
+        if self._setup is not None:
+            return self._setup.model
+        model = self.config.model
+        return get_model(model) if isinstance(model, str) else model

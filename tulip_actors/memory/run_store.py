@@ -1,0 +1,156 @@
+"""The in-memory RunStore: one process's, or, inside the services actor, one cluster's.
+
+Records are kept packed, so that what is read back went through the same bytes as in any other
+store, and so that the services actor never needs the classes of what it keeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tulip_actors.core.codec import pack_record, unpack_record
+from tulip_actors.core.frozen import JsonObject
+from tulip_actors.core.runs import Record
+from tulip_actors.errors import StaleEpoch, ThreadBusy
+
+MAX_THREADS = 10_000
+"""Threads kept; beyond it the one idle for longest is forgotten. In-memory records are no archive."""
+
+
+@dataclass(slots=True)
+class ThreadLog:
+    """One thread: its packed records, and who may write."""
+
+    records: list[bytes] = field(default_factory=list)
+    epoch: int = 0
+    owner: str | None = None
+    lease_ends_s: float = 0.0
+    snapshot: tuple[int, JsonObject] | None = None
+
+
+class PackedRecordLog:
+    """Threads of packed records, with epochs and leases. Plain calls, no waiting, no decoding.
+
+    `clock_s` gives monotonic seconds.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._threads: dict[str, ThreadLog] = {}
+        self._thread_of_run: dict[str, str] = {}
+
+    def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+        """Become the writer. Raises `ThreadBusy` while another owner's lease runs."""
+        thread = self._threads.pop(thread_id, None) or ThreadLog()
+        self._threads[thread_id] = thread  # moved to the end: most recently used
+        now_s = self._clock_s()
+        if thread.owner not in (None, owner) and thread.lease_ends_s > now_s:
+            raise ThreadBusy(
+                f"thread {thread_id!r} is in use by run {thread.owner}; wait for it, cancel it, "
+                "or use another thread_id",
+                run_id=thread.owner,
+            )
+        thread.epoch += 1
+        thread.owner = owner
+        thread.lease_ends_s = now_s + lease_s
+        self._thread_of_run[owner] = thread_id
+        self._forget_idle(now_s)
+        return thread.epoch
+
+    def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
+        """Prolong the lease."""
+        self._current(thread_id, epoch).lease_ends_s = self._clock_s() + lease_s
+
+    def release(self, thread_id: str, epoch: int) -> None:
+        """Give the thread back; a stale owner has nothing to give."""
+        thread = self._threads.get(thread_id)
+        if thread is not None and thread.epoch == epoch:
+            thread.owner = None
+
+    def append(self, thread_id: str, epoch: int, records: Sequence[bytes]) -> None:
+        """Add records. Raises `StaleEpoch` for an owner that was replaced."""
+        self._current(thread_id, epoch).records.extend(records)
+
+    def read(self, thread_id: str, after: int) -> list[bytes]:
+        """Records from position `after` on; an unknown thread has none."""
+        thread = self._threads.get(thread_id)
+        return thread.records[after:] if thread else []
+
+    def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
+        """Keep a state at the present position."""
+        thread = self._current(thread_id, epoch)
+        thread.snapshot = (len(thread.records), state)
+
+    def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
+        """The newest snapshot."""
+        thread = self._threads.get(thread_id)
+        return thread.snapshot if thread else None
+
+    def find(self, run_id: str) -> str | None:
+        """The thread of a run."""
+        return self._thread_of_run.get(run_id)
+
+    def _current(self, thread_id: str, epoch: int) -> ThreadLog:
+        thread = self._threads.get(thread_id)
+        if thread is None or thread.epoch != epoch:
+            raise StaleEpoch(
+                f"epoch {epoch} of thread {thread_id!r} is over "
+                f"(now {thread.epoch if thread else 'forgotten'}): another process took the thread"
+            )
+        return thread
+
+    def _forget_idle(self, now_s: float) -> None:
+        while len(self._threads) > MAX_THREADS:
+            idle = next(
+                (
+                    thread_id
+                    for thread_id, thread in self._threads.items()
+                    if thread.owner is None or thread.lease_ends_s <= now_s
+                ),
+                None,
+            )
+            if idle is None:
+                return
+            del self._threads[idle]
+            self._thread_of_run = {r: t for r, t in self._thread_of_run.items() if t != idle}
+
+
+class MemoryRunStore:
+    """RunStore over a log in this process."""
+
+    def __init__(self, log: PackedRecordLog | None = None) -> None:
+        self._log = log or PackedRecordLog()
+
+    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+        """See `RunStore`."""
+        return self._log.acquire(thread_id, owner, lease_s)
+
+    async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
+        """See `RunStore`."""
+        self._log.renew(thread_id, epoch, lease_s)
+
+    async def release(self, thread_id: str, epoch: int) -> None:
+        """See `RunStore`."""
+        self._log.release(thread_id, epoch)
+
+    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+        """See `RunStore`."""
+        self._log.append(thread_id, epoch, [pack_record(record) for record in records])
+
+    async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
+        """See `RunStore`."""
+        return [unpack_record(packed) for packed in self._log.read(thread_id, after)]
+
+    async def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
+        """See `RunStore`."""
+        self._log.snapshot(thread_id, epoch, state)
+
+    async def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
+        """See `RunStore`."""
+        return self._log.latest(thread_id)
+
+    async def find(self, run_id: str) -> str | None:
+        """See `RunStore`."""
+        return self._log.find(run_id)

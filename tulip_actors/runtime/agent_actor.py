@@ -1,0 +1,206 @@
+"""Hosts the runs of one agent or team in a process of its own.
+
+A plain class; `spawn` makes the actor of it. Runs start by a short call; everything a client
+follows here comes to it through one long poll (`poll`), whatever the number of runs: nothing has to
+be cancelled when a client goes, and batches grow with load. Cancel and observe have a lane (and a
+thread) of their own, so they answer while user code blocks the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.ports import Runnable
+from tulip_actors.core.runs import RunRequest
+from tulip_actors.host.feed import Feed
+from tulip_actors.host.inline import recorded_requests, tools_of
+from tulip_actors.host.ports import AgentStatus, HostPorts
+from tulip_actors.host.run_host import RunHost
+from tulip_actors.models.registry import get_model
+from tulip_actors.runtime.dispatch import DispatcherExecutor
+from tulip_actors.runtime.failures import ask
+from tulip_actors.runtime.pickling import pack, pack_outcome, unpack
+from tulip_actors.runtime.service_clients import ClusterBusLog, ClusterRunStore
+
+POLL_S = 10.0
+PAGE_EVENTS = 512
+"""Events of one run in one answer; the rest follows with the next."""
+
+RunNews: TypeAlias = tuple[str, Sequence[Emitted], bytes | None]
+"""What a client learns of one run: its id, new events, and its outcome once it has ended."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """How far a client has read a run. Without `events` it only waits for the outcome."""
+
+    feed: Feed
+    events: bool
+    position: int = 0
+
+
+@dataclass(slots=True)
+class _Client:
+    """A process that follows runs here."""
+
+    watches: dict[str, _Watch] = field(default_factory=dict)
+    news: set[str] = field(default_factory=set)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def notice(self, run_id: str) -> None:
+        self.news.add(run_id)
+        self.wake.set()
+
+
+class AgentActor:
+    """A `RunHost` with an address."""
+
+    def __init__(self, packed: bytes, id: str, name: str, namespace: str) -> None:
+        self._packed = packed
+        self._id = id
+        self._name = name
+        self._namespace = namespace
+        self._host: RunHost | None = None
+        self._clients: dict[str, _Client] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._services_handle: Any = None
+        self._starting: asyncio.Task[RunHost] | None = None
+
+    # runs
+
+    async def start(self, request: RunRequest, client_id: str, events: bool) -> None:
+        """Start a run and let the client follow it. Raises what keeps it from starting."""
+        host = await self._ready()
+        self._watch(client_id, request.run_id, host.start(request), events=events)
+
+    async def follow(self, run_id: str, client_id: str) -> None:
+        """Let the client follow a run from its start. Raises `RunNotFound`."""
+        host = await self._ready()
+        self._watch(client_id, run_id, host.follow(run_id), events=True)
+
+    async def poll(self, client_id: str) -> Sequence[RunNews]:
+        """What is new in the runs a client follows; waits for something."""
+        client = self._clients.setdefault(client_id, _Client())
+        if not client.news:
+            client.wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(client.wake.wait(), POLL_S)
+        news, client.news = client.news, set()
+        return [self._news(client, run_id) for run_id in sorted(news) if run_id in client.watches]
+
+    async def stop(self, drain_s: float) -> None:
+        """End all runs; the actor is then ended by who asked."""
+        host = await self._ready()
+        await host.stop(drain_s)
+        await ask(self._services().leave.remote(self._id), "the services actor")
+
+    async def model_trace(self) -> Sequence[object]:
+        """See `HostClient`."""
+        return recorded_requests((await self._ready()).runnable)
+
+    # the control lane: another thread, so it only looks and signals
+
+    async def cancel(self, run_ids: Sequence[str], at_once: bool) -> None:
+        """See `HostClient`."""
+        host, loop = self._host, self._loop
+        if host is None or loop is None:
+            return
+        if at_once:
+            loop.call_soon_threadsafe(lambda: host.cancel(run_ids, at_once=True))
+        else:
+            host.cancel(run_ids, at_once=False)
+
+    async def observe(self) -> AgentStatus:
+        """See `HostClient`."""
+        if self._host is None:
+            return AgentStatus(self._name, self._id, os.getpid(), _node_id(), 0, 0, 0)
+        return self._host.observe()
+
+    # inside
+
+    async def _ready(self) -> RunHost:
+        if self._host is not None:
+            return self._host
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._make_host())
+        return await asyncio.shield(self._starting)
+
+    async def _make_host(self) -> RunHost:
+        """Unpack what is to be conducted, and announce it. Raises `ConfigError`."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            runnable = cast(Runnable[object], unpack(self._packed))
+            tools = dict(tools_of(runnable))
+            executor = DispatcherExecutor(
+                self._id, self._dispatcher, {self._id: pack(tools, "the tools")}
+            )
+            if tools:
+                executor.warm()
+            announced = self._services().announce.remote(
+                self._id, self._name, self._namespace, _node_id(), os.getpid()
+            )
+            restarts = cast(int, await ask(announced, "the services actor"))
+            ports = HostPorts(
+                store=ClusterRunStore(self._services),
+                bus=ClusterBusLog(self._services),
+                executor=executor,
+                resolve_model=get_model,
+                node_id=_node_id(),
+            )
+            self._host = RunHost(
+                self._id, runnable, ports, restarts=restarts, queued=lambda: executor.queued
+            )
+        finally:
+            self._starting = None
+        return self._host
+
+    def _services(self) -> Any:
+        if self._services_handle is None:
+            from tulip_actors.runtime.spawn import services_actor
+
+            self._services_handle = services_actor(self._namespace)
+        return self._services_handle
+
+    def _dispatcher(self) -> Any:
+        from tulip_actors.runtime.spawn import dispatcher_actor, this_job_id
+
+        node_id = _node_id()
+        name = f"tulip.dispatcher.{this_job_id()}.{node_id}"
+        return dispatcher_actor(name, self._namespace, node_id)
+
+    def _watch(self, client_id: str, run_id: str, feed: Feed, *, events: bool) -> None:
+        client = self._clients.setdefault(client_id, _Client())
+        client.watches[run_id] = _Watch(feed, events)
+        feed.on_change(lambda: self._noticed(client, run_id))
+        self._noticed(client, run_id)
+
+    def _noticed(self, client: _Client, run_id: str) -> None:
+        watch = client.watches.get(run_id)
+        if watch is not None and (watch.feed.closed or watch.events):
+            client.notice(run_id)
+
+    def _news(self, client: _Client, run_id: str) -> RunNews:
+        watch = client.watches[run_id]
+        entries: Sequence[Emitted] = ()
+        if watch.events:
+            entries = watch.feed.peek(watch.position)[:PAGE_EVENTS]
+            watch.position += len(entries)
+            if watch.position < len(watch.feed):
+                client.notice(run_id)
+                return run_id, entries, None
+        if not watch.feed.closed:
+            return run_id, entries, None
+        del client.watches[run_id]
+        return run_id, entries, pack_outcome(*watch.feed.settled())
+
+
+def _node_id() -> str:
+    from tulip_actors.runtime.spawn import this_node_id
+
+    return this_node_id()

@@ -1,0 +1,116 @@
+"""Connecting this process to a cluster: attach, or start a local Ray, once and quietly."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+from typing import cast
+
+import ray
+
+from tulip_actors.errors import ClusterUnreachable, VersionMismatch
+from tulip_actors.runtime.services import Versions
+from tulip_actors.runtime.spawn import services_actor
+
+CONNECT_TIMEOUT_S = 3.0
+HELLO_TIMEOUT_S = 60.0
+"""The first program on a cluster starts the services actor, whose worker may have to come up."""
+
+_lock = threading.Lock()
+_checked: set[str] = set()
+
+
+def connect(address: str | None, namespace: str) -> None:
+    """Make sure this process is connected. Blocking; any number of times, from any thread.
+
+    In this order: the Ray this process already uses, `address`, RAY_ADDRESS, a new local Ray.
+    Raises `ClusterUnreachable` and `VersionMismatch`.
+    """
+    with _lock:
+        if not ray.is_initialized():
+            _init(address or os.environ.get("RAY_ADDRESS"))
+        if namespace not in _checked:
+            services_actor(namespace)
+            if _attached:
+                _compare_versions(namespace)
+            _checked.add(namespace)
+
+
+_attached = False
+
+
+def _init(address: str | None) -> None:
+    global _attached
+    # read by this process's own core worker: how soon a dead actor's call fails
+    os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "100")
+    _checked.clear()
+    quiet = {"logging_level": logging.WARNING, "configure_logging": True}
+    if address is None or address == "local":
+        ray.init(address="local", include_dashboard=False, **quiet)
+        cpus = int(ray.cluster_resources().get("CPU", 0))
+        _announce(f"started a local Ray ({cpus} CPUs); set RAY_ADDRESS to use a cluster")
+        return
+    _probe(address)
+    try:
+        ray.init(address=address, **quiet)
+    except ConnectionError as error:
+        raise ClusterUnreachable(_unreachable(address, str(error))) from None
+    except RuntimeError as error:
+        if "ersion mismatch" in str(error):
+            raise VersionMismatch(str(error)) from None
+        raise ClusterUnreachable(_unreachable(address, str(error))) from None
+    _attached = True
+    nodes = sum(1 for node in ray.nodes() if node["Alive"])
+    _announce(f"connected to the Ray cluster at {address} ({nodes} nodes)")
+
+
+def _probe(address: str) -> None:
+    """Ray waits a minute for a head that is not there; a closed port can be told at once."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return  # "auto": Ray itself knows where to look
+    try:
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise ClusterUnreachable(_unreachable(address, str(error))) from None
+
+
+def _unreachable(address: str, reason: str) -> str:
+    first = reason.strip().splitlines()[0] if reason.strip() else "no answer"
+    return (
+        f"no Ray cluster answers at {address}: {first}. Check --address or RAY_ADDRESS "
+        "(HOST:PORT of the head, by default port 6379), or unset it to start a local Ray"
+    )
+
+
+def _compare_versions(namespace: str) -> None:
+    here = Versions.here()
+    hello = services_actor(namespace).hello.remote()
+    try:
+        there = cast(Versions, ray.get(hello, timeout=HELLO_TIMEOUT_S))
+    except ray.exceptions.GetTimeoutError:
+        raise ClusterUnreachable(
+            f"the cluster did not start the services actor within {HELLO_TIMEOUT_S:.0f} s: "
+            "look at `ray status`; it needs a node that can start a worker process"
+        ) from None
+    except ray.exceptions.RayError as error:
+        raise VersionMismatch(
+            f"the cluster cannot run tulip_actors {here.tulip_actors}: "
+            f"{str(error).strip().splitlines()[-1]}. Install that version on every node"
+        ) from None
+    if there != here:
+        raise VersionMismatch(
+            f"this program uses tulip_actors {here.tulip_actors} on Python {here.python}, the "
+            f"cluster {there.tulip_actors} on Python {there.python}: install the same on both "
+            "(and restart the cluster, whose services actor keeps the version it began with)"
+        )
+
+
+def _announce(text: str) -> None:
+    """One line for a person; TULIP_QUIET=1 leaves it out."""
+    if not os.environ.get("TULIP_QUIET"):
+        sys.stderr.write(f"tulip_actors: {text}\n")
+        sys.stderr.flush()

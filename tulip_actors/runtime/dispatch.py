@@ -1,0 +1,160 @@
+"""An actor's side of its node's dispatcher: the ToolExecutor port.
+
+One `submit` in flight with everything buffered meanwhile, and one long poll for what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, cast
+
+from tulip_actors.core.calls import (
+    CallFinished,
+    CallKey,
+    CallLost,
+    CallStatus,
+    ToolRequest,
+    ToolUpdate,
+)
+from tulip_actors.errors import ClusterError
+from tulip_actors.runtime.failures import ask
+
+WHAT = "the dispatcher"
+RETRY_S = 0.2
+_log = logging.getLogger(__name__)
+
+
+class DispatcherExecutor:
+    """Runs calls as Ray tasks through a dispatcher, which `find` makes or finds.
+
+    A dispatcher that dies takes its tasks with it: every open call is reported as lost.
+    """
+
+    def __init__(
+        self, client_id: str, find: Callable[[], Any], toolsets: Mapping[str, bytes]
+    ) -> None:
+        self._client_id = client_id
+        self._find = find
+        self._toolsets = toolsets
+        self._dispatcher: Any = None
+        self._incarnation = ""
+        self._ready: asyncio.Task[None] | None = None
+        self._buffer: list[ToolRequest] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._open: set[CallKey] = set()
+        self._lost: list[ToolUpdate] = []
+        self._background: set[asyncio.Task[object]] = set()
+        self._closed = False
+
+    async def incarnation(self) -> str:
+        """See `ToolExecutor`. Makes the dispatcher if it is not there yet."""
+        await self._connected()
+        return self._incarnation
+
+    def warm(self) -> None:
+        """Begin to make the dispatcher; returns without waiting."""
+        if self._ready is None:
+            self._ready = asyncio.ensure_future(self._connect())
+
+    @property
+    def queued(self) -> int:
+        """Calls that have no outcome yet."""
+        return len(self._open)
+
+    def submit(self, requests: Sequence[ToolRequest]) -> None:
+        """See `ToolExecutor`."""
+        self._buffer.extend(requests)
+        self._open.update(request.key for request in requests)
+        if self._sending is None:
+            self._sending = asyncio.ensure_future(self._send())
+
+    async def updates(self) -> AsyncIterator[Sequence[ToolUpdate]]:
+        """See `ToolExecutor`."""
+        while not self._closed:
+            try:
+                await self._connected()
+                batch = await ask(self._dispatcher.updates.remote(self._client_id), WHAT)
+            except ClusterError as error:
+                yield await self._after_loss(error)
+                continue
+            updates = cast(Sequence[ToolUpdate], batch)
+            for update in updates:
+                if isinstance(update, CallFinished | CallLost):
+                    self._open.discard(update.key)
+            if updates:
+                yield updates
+
+    async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
+        """See `ToolExecutor`."""
+        await self._connected()
+        known = await ask(self._dispatcher.status.remote(list(keys)), WHAT)
+        return cast(Mapping[CallKey, CallStatus], known)
+
+    async def cancel(self, keys: Sequence[CallKey]) -> None:
+        """See `ToolExecutor`."""
+        if self._sending is not None:
+            await asyncio.shield(self._sending)
+        if self._dispatcher is None:
+            return
+        try:
+            await ask(self._dispatcher.cancel.remote(list(keys)), WHAT)
+        except ClusterError as error:  # it is gone, and its tasks with it
+            _log.debug("cancel: %s", error)
+
+    def release(self, keys: Sequence[CallKey]) -> None:
+        """See `ToolExecutor`."""
+        if self._dispatcher is not None and keys:
+            self._spawn(ask(self._dispatcher.release.remote(list(keys)), WHAT))
+
+    async def close(self) -> None:
+        """See `ToolExecutor`."""
+        self._closed = True
+        if self._dispatcher is not None:
+            try:
+                await ask(self._dispatcher.leave.remote(self._client_id), WHAT)
+            except ClusterError as error:  # with its last client it ends itself in the call
+                _log.debug("leave: %s", error)
+
+    async def _connected(self) -> None:
+        self.warm()
+        assert self._ready is not None, "just begun"
+        await asyncio.shield(self._ready)
+
+    async def _connect(self) -> None:
+        self._dispatcher = self._find()
+        greeting = await ask(self._dispatcher.hello.remote(self._client_id), WHAT)
+        self._incarnation = cast(str, greeting)
+
+    async def _send(self) -> None:
+        try:
+            while self._buffer:
+                await self._connected()
+                batch, self._buffer = self._buffer, []
+                sent = self._dispatcher.submit.remote(self._client_id, batch, self._toolsets)
+                await ask(sent, WHAT)
+        except ClusterError as error:  # the poll meets the same and reports what is lost
+            _log.debug("submit: %s", error)
+        finally:
+            self._sending = None
+
+    async def _after_loss(self, error: ClusterError) -> Sequence[ToolUpdate]:
+        """Open calls are lost with their dispatcher; the next one is made at the next turn."""
+        self._ready, self._buffer = None, []
+        lost = [CallLost(key, str(error), started=True) for key in sorted(self._open)]
+        self._open.clear()
+        await asyncio.sleep(RETRY_S)
+        return lost
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(_quietly(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+    try:
+        await work
+    except ClusterError as error:
+        _log.debug("release: %s", error)

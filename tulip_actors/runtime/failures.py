@@ -1,0 +1,46 @@
+"""Ray's exceptions as ours, in one place."""
+
+from __future__ import annotations
+
+import ray
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
+
+from tulip_actors.errors import ActorLost, ClusterError
+
+
+def translated(error: Exception, what: str) -> Exception:
+    """What an actor call's failure means to its caller. `what` names the callee in the message.
+
+    An exception the callee raised is given back as itself, without Ray's wrapper, whose class
+    attributes would hide the instance's values.
+    """
+    if isinstance(error, RayTaskError):
+        cause = error.cause
+        return cause if isinstance(cause, Exception) else ClusterError(f"{what} failed: {error}")
+    if isinstance(error, ActorDiedError):
+        return ActorLost(f"{what} is gone: {_first_line(error)}")
+    if isinstance(error, ActorUnavailableError | RayActorError | GetTimeoutError):
+        return ClusterError(f"{what} does not answer: {_first_line(error)}")
+    if isinstance(error, RayError | ConnectionError):
+        return ClusterError(f"{what} cannot be reached: {_first_line(error)}")
+    return error
+
+
+async def ask(ref: ray.ObjectRef[object], what: str) -> object:
+    """Await an actor call. Raises what the callee raised, or a `ClusterError`."""
+    try:
+        return await ref
+    except (RayError, ConnectionError) as error:
+        raise translated(error, what) from None
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,46 @@
+"""What the agent room sees of Ray: hosts, and the bus of a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakValueDictionary
+
+import ray
+
+from tulip_actors.core.ports import BusLog
+from tulip_actors.host.ports import HostClient, HostSpec
+from tulip_actors.runtime.client import RayClient
+from tulip_actors.runtime.cluster import connect
+from tulip_actors.runtime.pickling import pack
+from tulip_actors.runtime.service_clients import ClusterBusLog
+from tulip_actors.runtime.spawn import agent_actor, services_actor
+
+
+class RayRuntime:
+    """Makes hosts as actors of the cluster this process uses."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self._clients: WeakValueDictionary[str, RayClient] = WeakValueDictionary()
+
+    def client(self, spec: HostSpec) -> HostClient:
+        """The client of a host; the same one for the same id."""
+        client = self._clients.get(spec.id)
+        if client is None:
+            client = RayClient(spec, self._make, _end)
+            self._clients[spec.id] = client
+        return client
+
+    def bus(self, address: str | None) -> BusLog:
+        """The bus of the cluster."""
+        connect(address, self.namespace)
+        return ClusterBusLog(lambda: services_actor(self.namespace))
+
+    def _make(self, spec: HostSpec) -> Any:
+        connect(None, self.namespace)
+        packed = pack(spec.runnable, f"the agent {spec.name!r}")
+        return agent_actor(packed, spec.id, spec.name, spec.namespace, spec.options)
+
+
+def _end(actor: Any) -> None:
+    ray.kill(actor, no_restart=True)

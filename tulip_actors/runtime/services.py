@@ -1,0 +1,117 @@
+"""The cluster's one helper: event bus, in-cluster records, and the list of hosts.
+
+A plain class; `spawn` makes the actor of it. It holds bytes and never runs or unpickles anything
+of a user's.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
+from tulip_actors.core.frozen import JsonObject
+from tulip_actors.host.bus import MemoryBusLog
+from tulip_actors.memory.run_store import PackedRecordLog
+
+
+@dataclass(frozen=True, slots=True)
+class HostEntry:
+    """A host that announced itself. `starts` counts its incarnations."""
+
+    id: str
+    name: str
+    namespace: str
+    node_id: str
+    pid: int
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What must agree between a driver and the cluster."""
+
+    tulip_actors: str
+    python: str
+
+    @classmethod
+    def here(cls) -> Versions:
+        """This process's."""
+        major, minor, _ = platform.python_version_tuple()
+        return cls(version("tulip-actors"), f"{major}.{minor}")
+
+
+class Services:
+    """Bus, records and hosts of one namespace. All methods are coroutines on one event loop."""
+
+    def __init__(self) -> None:
+        self._bus = MemoryBusLog()
+        self._records = PackedRecordLog()
+        self._hosts: dict[str, HostEntry] = {}
+
+    async def hello(self) -> Versions:
+        """What this side runs."""
+        return Versions.here()
+
+    # bus
+
+    async def publish(self, batch: EventBatch) -> None:
+        """See `BusLog`."""
+        await self._bus.publish(batch)
+
+    async def poll(self, query: BusQuery) -> BusPage:
+        """See `BusLog`."""
+        return await self._bus.poll(query)
+
+    # records
+
+    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+        """See `RunStore`."""
+        return self._records.acquire(thread_id, owner, lease_s)
+
+    async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
+        """See `RunStore`."""
+        self._records.renew(thread_id, epoch, lease_s)
+
+    async def release(self, thread_id: str, epoch: int) -> None:
+        """See `RunStore`."""
+        self._records.release(thread_id, epoch)
+
+    async def append(self, thread_id: str, epoch: int, records: Sequence[bytes]) -> None:
+        """See `RunStore`; the records are packed."""
+        self._records.append(thread_id, epoch, records)
+
+    async def read(self, thread_id: str, after: int) -> Sequence[bytes]:
+        """See `RunStore`; the records are packed."""
+        return self._records.read(thread_id, after)
+
+    async def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
+        """See `RunStore`."""
+        self._records.snapshot(thread_id, epoch, state)
+
+    async def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
+        """See `RunStore`."""
+        return self._records.latest(thread_id)
+
+    async def find(self, run_id: str) -> str | None:
+        """See `RunStore`."""
+        return self._records.find(run_id)
+
+    # hosts
+
+    async def announce(self, id: str, name: str, namespace: str, node_id: str, pid: int) -> int:
+        """A host is up; returns how often it was restarted."""
+        known = self._hosts.get(id)
+        starts = known.starts + 1 if known else 1
+        self._hosts[id] = HostEntry(id, name, namespace, node_id, pid, starts)
+        return starts - 1
+
+    async def leave(self, id: str) -> None:
+        """A host has ended."""
+        self._hosts.pop(id, None)
+
+    async def hosts(self) -> Sequence[HostEntry]:
+        """The hosts that announced themselves and did not leave."""
+        return list(self._hosts.values())

@@ -1,0 +1,138 @@
+"""Every `ray.remote` of the project, with its options.
+
+The classes stay plain, so they can be read, inherited and tested without Ray. Names, not handles,
+are passed on: a restarted actor finds its helpers again by looking them up.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from tulip_actors.core.calls import ToolDemand
+from tulip_actors.host.ports import ActorOptions
+from tulip_actors.runtime.agent_actor import AgentActor
+from tulip_actors.runtime.dispatcher import Dispatcher
+from tulip_actors.runtime.services import Services
+from tulip_actors.runtime.tool_task import run_call
+
+SERVICES = "tulip.services"
+CONTROL_THREADS = 4
+"""Cancel and observe have a lane of their own: a busy loop never keeps them waiting."""
+CALLS_AT_ONCE = 10_000
+
+
+@cache
+def _services_class() -> Any:
+    return ray.remote(Services)
+
+
+@cache
+def _dispatcher_class() -> Any:
+    return ray.remote(Dispatcher)
+
+
+@cache
+def _agent_class() -> Any:
+    controlled = AgentActor
+    for method in ("cancel", "observe"):
+        setattr(
+            controlled,
+            method,
+            ray.method(concurrency_group="control")(getattr(controlled, method)),
+        )
+    return ray.remote(concurrency_groups={"control": CONTROL_THREADS})(controlled)
+
+
+@cache
+def _call_task() -> Any:
+    # Ray's own retries are off: whether a body may run twice is for its tool to say
+    return ray.remote(max_retries=0, num_returns="streaming")(run_call)
+
+
+def services_actor(namespace: str) -> Any:
+    """The cluster's services actor, made if it is not there. It outlives every program."""
+    return (
+        _services_class()
+        .options(
+            name=SERVICES,
+            namespace=namespace,
+            get_if_exists=True,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=CALLS_AT_ONCE,
+        )
+        .remote()
+    )
+
+
+def dispatcher_actor(name: str, namespace: str, node_id: str) -> Any:
+    """A node's dispatcher for one job, made there if it is not; it ends itself when unused."""
+    return (
+        _dispatcher_class()
+        .options(
+            name=name,
+            namespace=namespace,
+            get_if_exists=True,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=CALLS_AT_ONCE,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=True),
+        )
+        .remote()
+    )
+
+
+def agent_actor(packed: bytes, id: str, name: str, namespace: str, options: ActorOptions) -> Any:
+    """The actor of an agent or team, made if it is not there."""
+    return (
+        _agent_class()
+        .options(
+            name=id,
+            namespace=namespace,
+            get_if_exists=True,
+            lifetime="detached" if options.detached else None,
+            num_cpus=options.num_cpus,
+            num_gpus=options.num_gpus,
+            memory=options.memory,
+            resources=options.resources or None,
+            max_restarts=options.max_restarts,
+            max_concurrency=CALLS_AT_ONCE,
+        )
+        .remote(packed, id, name, namespace)
+    )
+
+
+def existing_actor(id: str, namespace: str) -> Any:
+    """The handle of a named actor. Raises ValueError when there is none."""
+    return ray.get_actor(id, namespace=namespace)
+
+
+def tool_call(toolset: Any, request: Any, dispatcher: Any, demand: ToolDemand) -> Any:
+    """Start one call as a task of its own, on any node that has what it demands."""
+    return (
+        _call_task()
+        .options(
+            num_cpus=demand.num_cpus or 0,
+            num_gpus=demand.num_gpus or 0,
+            memory=demand.memory_bytes,
+            resources=dict(demand.resources) or None,
+            scheduling_strategy="SPREAD",
+        )
+        .remote(toolset, request, dispatcher)
+    )
+
+
+def this_node_id() -> str:
+    """The id of the node this process runs on."""
+    return cast(str, ray.get_runtime_context().get_node_id())
+
+
+def this_job_id() -> str:
+    """The id of the job this process works for."""
+    return cast(str, ray.get_runtime_context().get_job_id())

@@ -1,0 +1,139 @@
+"""One tool call, in a worker process: the start mark, the body, its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import ray
+
+from tulip_actors.core.calls import (
+    CallFinished,
+    CallKey,
+    CallStarted,
+    ToolDemand,
+    ToolOutcome,
+    ToolRequest,
+)
+from tulip_actors.core.frozen import Json
+from tulip_actors.errors import TulipError
+from tulip_actors.runtime.failures import ask, translated
+from tulip_actors.runtime.pickling import pack, unpack
+from tulip_actors.tools.decorator import Tool
+from tulip_actors.tools.invoke import Stopwatch, run_async, run_plain
+
+TOOLSETS_KEPT = 32
+_toolsets: OrderedDict[str, Mapping[str, Tool]] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """A request on its way to a worker. `sent_at_s` is wall-clock time, for `queued_ms`."""
+
+    request: ToolRequest
+    sent_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCalls:
+    """Calls a body asks for: one tool, many arguments. `packed` is set for a tool of its own."""
+
+    parent: CallKey
+    toolset: str
+    packed: bytes | None
+    tool_name: str
+    demand: ToolDemand
+    arguments: Sequence[Mapping[str, Json]]
+
+
+def run_call(
+    packed: bytes, sent: SentCall, dispatcher: Any
+) -> Iterator[CallStarted | CallFinished]:
+    """Yields the start mark, then the outcome with its value packed for a parent."""
+    request = sent.request
+    node_id = ray.get_runtime_context().get_node_id()
+    watch = Stopwatch(node_id, max(0.0, time.time() - sent.sent_at_s) * 1000)
+    yield CallStarted(request.key, os.getpid(), node_id)
+    try:
+        tools = tools_of(request.toolset, packed)
+        tool = tools[request.tool_name]
+    except TulipError as error:
+        outcome = watch.raised(error)
+    else:
+        children = WorkerChildren(dispatcher, request, tools)
+        if tool.is_async:
+            outcome = asyncio.run(run_async(tool, request, children, watch))
+        else:
+            outcome = run_plain(tool, request, children, watch)
+    if request.key.index and outcome.error is None:
+        outcome = _with_packed_value(outcome, watch)
+    else:
+        outcome = replace(outcome, value=None)
+    yield CallFinished(request.key, outcome)
+
+
+def _with_packed_value(outcome: ToolOutcome, watch: Stopwatch) -> ToolOutcome:
+    try:
+        return replace(outcome, value=pack(outcome.value, "a tool's return value"))
+    except TulipError as error:
+        return watch.raised(error)
+
+
+def tools_of(toolset: str, packed: bytes) -> Mapping[str, Tool]:
+    """The tools of a toolset, unpacked once per worker."""
+    if toolset not in _toolsets:
+        _toolsets[toolset] = unpack(packed)
+        while len(_toolsets) > TOOLSETS_KEPT:
+            _toolsets.popitem(last=False)
+    _toolsets.move_to_end(toolset)
+    return _toolsets[toolset]
+
+
+class WorkerChildren:
+    """ChildCaller through the dispatcher that owns the calling body."""
+
+    def __init__(self, dispatcher: Any, request: ToolRequest, tools: Mapping[str, Tool]) -> None:
+        self._dispatcher = dispatcher
+        self._request = request
+        self._tools = tools
+
+    async def call(
+        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
+    ) -> Sequence[ToolOutcome]:
+        """See `ChildCaller`."""
+        ref = self._dispatcher.call.remote(self._calls(parent, tool, arguments))
+        outcomes = cast(Sequence[ToolOutcome], await ask(ref, "the dispatcher"))
+        return [_unpacked(outcome) for outcome in outcomes]
+
+    def call_blocking(
+        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
+    ) -> Sequence[ToolOutcome]:
+        """See `ChildCaller`. Waiting in `ray.get` gives the task's CPUs back meanwhile."""
+        ref = self._dispatcher.call.remote(self._calls(parent, tool, arguments))
+        try:
+            outcomes = cast(Sequence[ToolOutcome], ray.get(ref))
+        except ray.exceptions.RayError as error:
+            raise translated(error, "the dispatcher") from None
+        return [_unpacked(outcome) for outcome in outcomes]
+
+    def _calls(
+        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
+    ) -> ChildCalls:
+        if self._tools.get(tool.name) is tool:
+            toolset, packed = self._request.toolset, None
+        else:
+            packed = pack({tool.name: tool}, f"the tool {tool.name}")
+            toolset = f"{tool.name}/{hashlib.sha256(packed).hexdigest()}"
+        return ChildCalls(parent, toolset, packed, tool.name, tool.demand, arguments)
+
+
+def _unpacked(outcome: ToolOutcome) -> ToolOutcome:
+    if isinstance(outcome.value, bytes):
+        return replace(outcome, value=unpack(outcome.value))
+    return outcome

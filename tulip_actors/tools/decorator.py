@@ -1,0 +1,132 @@
+"""`@tool`: a function becomes something a model may call."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from typing import Any, cast, overload
+
+from tulip_actors.core.calls import ToolDemand, ToolSpec
+from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, freeze, freeze_object
+from tulip_actors.errors import ConfigError
+from tulip_actors.tools.schema import describe, signature_of
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+class Tool:
+    """A function with a name, a description and a schema. Calling it calls the function.
+
+    `idempotent`: within a thread, a second call with equal arguments is served the first one's
+    result. `is_async` tells how the body is run: coroutines share an event loop, plain functions
+    get a thread or a task of their own.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., object],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        idempotent: bool = False,
+        demand: ToolDemand = ToolDemand(),
+    ) -> None:
+        self.fn = fn
+        self.name = name or _name_of(fn)
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"{self.name!r} cannot name a tool: providers take letters, digits, _ and -, "
+                "at most 64; pass @tool(name=...)"
+            )
+        self.description = description if description is not None else describe(fn).text
+        self.idempotent = idempotent
+        self.demand = demand
+        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+            getattr(fn, "__call__", None)  # noqa: B004  # a callable object's own coroutine
+        )
+        self.signature = signature_of(fn, self.name)
+        update_wrapper(cast(Callable[..., object], self), fn, updated=())
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        """JSON schema of the arguments, type object."""
+        return self.signature.parameters
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What a model is told."""
+        return ToolSpec(self.name, self.description, self.signature.parameters)
+
+    def validate(self, arguments: Mapping[str, Json]) -> FrozenDict:
+        """The arguments checked and completed. Raises `ToolArgumentsInvalid`."""
+        return self.signature.validate(self.name, arguments)
+
+    def arguments_from(self, item: object) -> FrozenDict:
+        """Validated arguments from a mapping of them, or from the tool's one argument."""
+        names = self.signature.names
+        if isinstance(item, Mapping) and set(item) <= set(names):
+            return self.validate(freeze_object(item, f"arguments of {self.name}"))
+        if len(names) == 1:
+            return self.validate({names[0]: freeze(item, f"{self.name}.{names[0]}")})
+        raise ConfigError(
+            f"an item for {self.name} must be a mapping of {', '.join(names) or 'nothing'}, "
+            f"not {item!r:.80}"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it had not been decorated."""
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name}({', '.join(self.signature.names)}))"
+
+
+def _name_of(fn: Callable[..., object]) -> str:
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return "tool" if name == "<lambda>" else str(name)
+
+
+@overload
+def tool(fn: Callable[..., object], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = False,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    memory: int | None = None,
+    resources: Mapping[str, float] = EMPTY,
+) -> Callable[[Callable[..., object]], Tool]: ...
+def tool(
+    fn: Callable[..., object] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = False,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    memory: int | None = None,
+    resources: Mapping[str, float] = EMPTY,
+) -> Tool | Callable[[Callable[..., object]], Tool]:
+    """Make a tool of a function; name, description and schema come from it.
+
+    `idempotent=True`: one execution per thread and arguments. `num_cpus`, `num_gpus`, `memory`
+    (bytes) and `resources` are what a call needs of the cluster, in Ray's terms.
+    Raises `ConfigError` for a signature that JSON cannot express.
+    """
+
+    def decorate(function: Callable[..., object]) -> Tool:
+        return Tool(
+            function,
+            name=name,
+            description=description,
+            idempotent=idempotent,
+            demand=ToolDemand(num_cpus, num_gpus, memory, resources),
+        )
+
+    return decorate if fn is None else decorate(fn)

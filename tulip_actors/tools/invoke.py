@@ -1,0 +1,105 @@
+"""Running one body, in whatever process the executor chose, to exactly one outcome.
+
+What may live here: the steps every executor shares: bind the arguments, run, serialise the result,
+turn what was raised into an error text. Where and beside what a body runs is the executor's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from pydantic_core import to_json
+
+from tulip_actors.core.calls import ToolOutcome, ToolRequest
+from tulip_actors.errors import TulipError
+from tulip_actors.tools.context import ChildCaller, ToolContext
+from tulip_actors.tools.decorator import Tool
+
+
+def bound(tool: Tool, request: ToolRequest, children: ChildCaller) -> Callable[[], object]:
+    """The body with its arguments, ready to be called. Raises `ToolArgumentsInvalid`."""
+    arguments = tool.signature.bind(tool.name, request.arguments)
+    if tool.signature.context_parameter is not None:
+        arguments[tool.signature.context_parameter] = ToolContext(
+            request.key, request.tool_call_id, request.scope, children
+        )
+    return lambda: tool.fn(**arguments)
+
+
+class Stopwatch:
+    """Times one body and makes its outcome."""
+
+    def __init__(self, node_id: str, queued_ms: float) -> None:
+        self._started = time.perf_counter()
+        self._node_id = node_id
+        self._queued_ms = queued_ms
+
+    def returned(self, value: object) -> ToolOutcome:
+        """The outcome of a body that returned."""
+        try:
+            return self._outcome(result=result_text(value), value=value)
+        except Exception as error:  # an object that cannot be written down is the tool's error
+            return self.raised(error)
+
+    def raised(self, error: BaseException) -> ToolOutcome:
+        """The outcome of a body that raised."""
+        return self._outcome(error=error_text(error), error_type=type(error).__name__)
+
+    def _outcome(
+        self,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        error_type: str | None = None,
+        value: object = None,
+    ) -> ToolOutcome:
+        return ToolOutcome(
+            result=result,
+            error=error,
+            error_type=error_type,
+            value=value,
+            duration_ms=(time.perf_counter() - self._started) * 1000,
+            queued_ms=self._queued_ms,
+            worker_pid=os.getpid(),
+            node_id=self._node_id,
+        )
+
+
+def run_plain(
+    tool: Tool, request: ToolRequest, children: ChildCaller, watch: Stopwatch
+) -> ToolOutcome:
+    """Run a plain body in this thread."""
+    try:
+        return watch.returned(bound(tool, request, children)())
+    except Exception as error:  # whatever a body raises is its outcome
+        return watch.raised(error)
+
+
+async def run_async(
+    tool: Tool, request: ToolRequest, children: ChildCaller, watch: Stopwatch
+) -> ToolOutcome:
+    """Run a coroutine body in this event loop."""
+    try:
+        return watch.returned(await cast(Awaitable[object], bound(tool, request, children)()))
+    except Exception as error:  # whatever a body raises is its outcome
+        return watch.raised(error)
+
+
+def result_text(value: object) -> str:
+    """What the model sees: text as it is, everything else as JSON; None is "null"."""
+    if isinstance(value, str):
+        return value
+    return to_json(
+        value, bytes_mode="base64", inf_nan_mode="constants", serialize_unknown=True
+    ).decode()
+
+
+def error_text(error: BaseException) -> str:
+    """What the model sees of an exception: its text, or its type if it has none."""
+    if isinstance(error, TulipError):
+        return error.message
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

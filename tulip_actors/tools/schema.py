@@ -1,0 +1,168 @@
+"""From a function's signature and docstring to a schema, and from a model's JSON to arguments.
+
+What may live here: pure functions. Hints are resolved in the function's own module, so
+`from __future__ import annotations` works; pydantic does the checking and the coercion.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+
+from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, JsonObject, freeze_object
+from tulip_actors.errors import ConfigError, ToolArgumentsInvalid
+from tulip_actors.tools.context import ToolContext
+
+_PREFIX = "arg_"
+"""Fields carry it so that no parameter's name can collide with pydantic's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSignature:
+    """What a tool takes. `context_parameter` names the one that receives the `ToolContext`."""
+
+    model: type[BaseModel]
+    names: tuple[str, ...]
+    context_parameter: str | None
+    parameters: JsonObject
+
+    def validate(self, tool_name: str, arguments: Mapping[str, Json]) -> FrozenDict:
+        """The arguments checked, coerced and with defaults filled in, as JSON.
+
+        Raises `ToolArgumentsInvalid` with a message for the model: what is wrong, where, and the
+        schema to follow.
+        """
+        checked = self._check(tool_name, arguments)
+        return freeze_object(
+            checked.model_dump(mode="json", by_alias=True), f"arguments of {tool_name}"
+        )
+
+    def bind(self, tool_name: str, arguments: Mapping[str, Json]) -> dict[str, object]:
+        """The arguments as the Python values that the signature names."""
+        checked = self._check(tool_name, arguments)
+        return {name: getattr(checked, _PREFIX + name) for name in self.names}
+
+    def _check(self, tool_name: str, arguments: Mapping[str, Json]) -> BaseModel:
+        try:
+            return self.model.model_validate(arguments)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(str(part) for part in e['loc']) or 'arguments'}: {e['msg']}"
+                for e in error.errors(include_url=False, include_input=False)
+            )
+            raise ToolArgumentsInvalid(
+                f"the arguments of {tool_name} are not valid: {problems}. "
+                f"Send a JSON object with: {', '.join(self.names) or 'no arguments'}"
+            ) from None
+
+
+def signature_of(fn: Callable[..., object], name: str) -> ToolSignature:
+    """The signature of a tool's function. Raises `ConfigError` for what JSON cannot express."""
+    hints = _hints(fn, name)
+    described = describe(fn).parameters
+    fields: dict[str, Any] = {}
+    context_parameter: str | None = None
+    for parameter in inspect.signature(fn).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        if hint is ToolContext:
+            context_parameter = parameter.name
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ConfigError(
+                f"tool {name}: a model cannot fill *{parameter.name}; "
+                "name each argument, or take one list or one dict"
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ConfigError(
+                f"tool {name}: {parameter.name} is positional only; tools are called by name"
+            )
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[_PREFIX + parameter.name] = (
+            hint,
+            Field(default, alias=parameter.name, description=described.get(parameter.name)),
+        )
+    return _signature(name, fields, context_parameter)
+
+
+def _signature(name: str, fields: dict[str, Any], context_parameter: str | None) -> ToolSignature:
+    try:
+        model = create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+        schema = model.model_json_schema(by_alias=True)
+    except (PydanticUserError, TypeError) as error:
+        raise ConfigError(
+            f"tool {name}: a parameter has a type that JSON cannot express: {error}. "
+            "Take text, numbers, lists, dicts, enums, dataclasses or pydantic models"
+        ) from error
+    return ToolSignature(
+        model=model,
+        names=tuple(field.removeprefix(_PREFIX) for field in fields),
+        context_parameter=context_parameter,
+        parameters=freeze_object(_without_titles(schema), f"schema of {name}"),
+    )
+
+
+def _hints(fn: Callable[..., object], name: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(fn, include_extras=True)
+    except NameError as error:
+        raise ConfigError(
+            f"tool {name}: the annotation {error.name!r} cannot be found in {fn.__module__}; "
+            "import it at module level (not under TYPE_CHECKING)"
+        ) from error
+
+
+def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """Pydantic titles every field after its internal name; a model needs none of them."""
+
+    def clean(node: object, is_properties: bool = False) -> object:
+        if isinstance(node, dict):
+            return {
+                key: clean(
+                    value, is_properties=key in ("properties", "$defs") and not is_properties
+                )
+                for key, value in node.items()
+                if is_properties or key != "title" or not isinstance(value, str)
+            }
+        if isinstance(node, list):
+            return [clean(item) for item in node]
+        return node
+
+    cleaned = typing.cast(dict[str, Any], clean(schema))
+    cleaned.setdefault("properties", {})
+    return cleaned
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a docstring says of a function and of its parameters."""
+
+    text: str = ""
+    parameters: Mapping[str, str] = EMPTY
+
+
+def describe(fn: Callable[..., object]) -> Description:
+    """Read a docstring in Google, NumPy or Sphinx style."""
+    text = inspect.getdoc(fn) or ""
+    if ":" not in text and "---" not in text:
+        return Description(text)  # nothing but prose: spare the parser's import
+
+    from griffe import Docstring, DocstringSectionParameters, DocstringSectionText, Parser
+
+    style = Parser.google
+    if ":param" in text:
+        style = Parser.sphinx
+    elif "\n---" in text:
+        style = Parser.numpy
+    prose: list[str] = []
+    parameters: dict[str, str] = {}
+    for section in Docstring(text).parse(style, warnings=False):
+        if isinstance(section, DocstringSectionText):
+            prose.append(section.value)
+        elif isinstance(section, DocstringSectionParameters):
+            parameters.update({item.name: item.description for item in section.value})
+    return Description("\n\n".join(prose), parameters)
