@@ -1,4 +1,4 @@
-"""Coordination of specialist teams. Each pattern is a file on the public names of `tulip_actors`."""
+"""Coordination of specialist teams: a file per pattern, on `tulip_actors`' public names alone."""
 
 from patterns.orchestrator import (
     Orchestrator,

@@ -1,10 +1,10 @@
 """Orchestrator: choose the specialists a task needs, run them in parallel, say what they found.
 
-    invoke_specialist   a router, or a model answering by a schema, chooses; when its answer names
-                        nobody, all are run and the decision says so
-    correlate           several reports are laid side by side
-    summarize           the model, if there is one, writes the answer from them
-    finalize            the result
+invoke_specialist   a router, or a model answering by a schema, chooses; when its answer names
+                    nobody, all are run and the decision says so
+correlate           several reports are laid side by side
+summarize           the model, if there is one, writes the answer from them
+finalize            the result
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ class Specialist:
                 f"specialist {self.id!r} has no model: give it one, or give the orchestrator one"
             )
         options = {"runtime": runtime, "namespace": namespace, **self.agent_options}
-        return Agent(
-            chosen, self.tools, self.system_prompt, name=self.name or self.id, **options
-        )
+        return Agent(chosen, self.tools, self.system_prompt, name=self.name or self.id, **options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,78 +1,198 @@
 """LLM agents as Ray actors, tools as parallel Ray tasks, teams that pass messages.
 
-The public names. Importing this never imports Ray; that happens when the first run needs it.
+The public names. Each is imported from its room when it is first asked for, so importing the
+package is cheap, and neither Ray nor an HTTP client is loaded before something needs it.
 """
 
-from tulip_actors.agent import (
-    ActorOptions,
-    Agent,
-    AgentConfig,
-    AgentResult,
-    AgentStatus,
-    BusRecord,
-    EventBus,
-    RunHandle,
-    RunStream,
-    Team,
-)
-from tulip_actors.core.current import current_run
-from tulip_actors.core.events import (
-    AgentEvent,
-    AllEvents,
-    CausalEdgeEvent,
-    CausalNodeEvent,
-    EventSource,
-    GroundingEvent,
-    InterruptEvent,
-    LoopEvent,
-    ModelChunkEvent,
-    ModelCompleteEvent,
-    OrchestratorDecisionEvent,
-    ReflectEvent,
-    SpecialistCompleteEvent,
-    SpecialistStartEvent,
-    TerminateEvent,
-    ThinkEvent,
-    ToolCompleteEvent,
-    ToolStartEvent,
-    TulipEvent,
-)
-from tulip_actors.core.messages import Message, Role, ToolCall, ToolResult
-from tulip_actors.core.ports import ChatModel, RunContext, Runnable
-from tulip_actors.core.runs import ModelResponse
-from tulip_actors.core.state import AgentState, ToolExecution
-from tulip_actors.errors import (
-    ActorLost,
-    ClusterError,
-    ClusterUnreachable,
-    ConfigError,
-    MissingExtra,
-    ModelAuthError,
-    ModelBadResponse,
-    ModelError,
-    ModelInvalidRequest,
-    ModelNotFound,
-    ModelThrottled,
-    ModelUnavailable,
-    NotSerialisable,
-    RemoteError,
-    RunCancelled,
-    RunError,
-    RunLost,
-    RunNotFound,
-    ScriptExhausted,
-    StaleEpoch,
-    SubscriberLagged,
-    ThreadBusy,
-    ToolArgumentsInvalid,
-    ToolError,
-    ToolLost,
-    ToolNotFound,
-    TulipError,
-    VersionMismatch,
-)
-from tulip_actors.models.registry import get_model, register_provider
-from tulip_actors.tools import Tool, ToolContext, tool
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tulip_actors.agent import (
+        ActorOptions,
+        Agent,
+        AgentConfig,
+        AgentResult,
+        AgentStatus,
+        BusRecord,
+        EventBus,
+        RunHandle,
+        RunStream,
+        Team,
+    )
+    from tulip_actors.core.current import (
+        current_run,
+    )
+    from tulip_actors.core.events import (
+        AgentEvent,
+        AllEvents,
+        CausalEdgeEvent,
+        CausalNodeEvent,
+        EventSource,
+        GroundingEvent,
+        InterruptEvent,
+        LoopEvent,
+        ModelChunkEvent,
+        ModelCompleteEvent,
+        OrchestratorDecisionEvent,
+        ReflectEvent,
+        SpecialistCompleteEvent,
+        SpecialistStartEvent,
+        TerminateEvent,
+        ThinkEvent,
+        ToolCompleteEvent,
+        ToolStartEvent,
+        TulipEvent,
+    )
+    from tulip_actors.core.messages import (
+        Message,
+        Role,
+        ToolCall,
+        ToolResult,
+    )
+    from tulip_actors.core.ports import (
+        ChatModel,
+        RunContext,
+        Runnable,
+    )
+    from tulip_actors.core.runs import (
+        ModelResponse,
+    )
+    from tulip_actors.core.state import (
+        AgentState,
+        ToolExecution,
+    )
+    from tulip_actors.errors import (
+        ActorLost,
+        ClusterError,
+        ClusterUnreachable,
+        ConfigError,
+        MissingExtra,
+        ModelAuthError,
+        ModelBadResponse,
+        ModelError,
+        ModelInvalidRequest,
+        ModelNotFound,
+        ModelThrottled,
+        ModelUnavailable,
+        NotSerialisable,
+        RemoteError,
+        RunCancelled,
+        RunError,
+        RunLost,
+        RunNotFound,
+        ScriptExhausted,
+        StaleEpoch,
+        SubscriberLagged,
+        ThreadBusy,
+        ToolArgumentsInvalid,
+        ToolError,
+        ToolLost,
+        ToolNotFound,
+        TulipError,
+        VersionMismatch,
+    )
+    from tulip_actors.models.registry import (
+        get_model,
+        register_provider,
+    )
+    from tulip_actors.tools import (
+        Tool,
+        ToolContext,
+        tool,
+    )
+
+_NAMES_OF = {
+    "tulip_actors.agent": (
+        "ActorOptions",
+        "Agent",
+        "AgentConfig",
+        "AgentResult",
+        "AgentStatus",
+        "BusRecord",
+        "EventBus",
+        "RunHandle",
+        "RunStream",
+        "Team",
+    ),
+    "tulip_actors.tools": (
+        "Tool",
+        "ToolContext",
+        "tool",
+    ),
+    "tulip_actors.core.events": (
+        "AgentEvent",
+        "AllEvents",
+        "CausalEdgeEvent",
+        "CausalNodeEvent",
+        "EventSource",
+        "GroundingEvent",
+        "InterruptEvent",
+        "LoopEvent",
+        "ModelChunkEvent",
+        "ModelCompleteEvent",
+        "OrchestratorDecisionEvent",
+        "ReflectEvent",
+        "SpecialistCompleteEvent",
+        "SpecialistStartEvent",
+        "TerminateEvent",
+        "ThinkEvent",
+        "ToolCompleteEvent",
+        "ToolStartEvent",
+        "TulipEvent",
+    ),
+    "tulip_actors.core.messages": (
+        "Message",
+        "Role",
+        "ToolCall",
+        "ToolResult",
+    ),
+    "tulip_actors.core.state": (
+        "AgentState",
+        "ToolExecution",
+    ),
+    "tulip_actors.core.runs": ("ModelResponse",),
+    "tulip_actors.core.ports": (
+        "ChatModel",
+        "RunContext",
+        "Runnable",
+    ),
+    "tulip_actors.core.current": ("current_run",),
+    "tulip_actors.models.registry": (
+        "get_model",
+        "register_provider",
+    ),
+    "tulip_actors.errors": (
+        "ActorLost",
+        "ClusterError",
+        "ClusterUnreachable",
+        "ConfigError",
+        "MissingExtra",
+        "ModelAuthError",
+        "ModelBadResponse",
+        "ModelError",
+        "ModelInvalidRequest",
+        "ModelNotFound",
+        "ModelThrottled",
+        "ModelUnavailable",
+        "NotSerialisable",
+        "RemoteError",
+        "RunCancelled",
+        "RunError",
+        "RunLost",
+        "RunNotFound",
+        "ScriptExhausted",
+        "StaleEpoch",
+        "SubscriberLagged",
+        "ThreadBusy",
+        "ToolArgumentsInvalid",
+        "ToolError",
+        "ToolLost",
+        "ToolNotFound",
+        "TulipError",
+        "VersionMismatch",
+    ),
+}
+_ROOM_OF = {name: room for room, names in _NAMES_OF.items() for name in names}
 
 __all__ = [
     "ActorLost",
@@ -149,3 +269,17 @@ __all__ = [
     "register_provider",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'tulip_actors' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_ROOM_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,8 +7,8 @@
     ├── ModelError                the model's server, or a double, did not answer well
     │   ├── ModelAuthError        401, 403
     │   ├── ModelThrottled        429 (`retry_after_s`)
-    │   ├── ModelInvalidRequest   any other 4xx: repeating it will not help
-    │   ├── ModelUnavailable      unreachable, timed out, 5xx
+    │   ├── ModelInvalidRequest   any other 4xx but 408 and 409: repeating it will not help
+    │   ├── ModelUnavailable      unreachable, timed out, 408, 409, 5xx
     │   ├── ModelBadResponse      answered, but not in its wire format
     │   └── ScriptExhausted       a scripted double ran out of turns
     ├── ToolError                 one tool call went wrong; the run goes on

@@ -73,8 +73,15 @@ def test_the_head_notices_a_lost_node_within_seconds(config: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("node", ["head", "worker"])
 def test_every_node_starts_with_token_authentication(config: dict[str, Any], node: str) -> None:
-    assert any("RAY_AUTH_MODE=token ray start" in c for c in config[f"{node}_start_ray_commands"])
+    [start] = [c for c in config[f"{node}_start_ray_commands"] if "ray start" in c]
+    assert "RAY_AUTH_MODE=token" in start.partition("ray start")[0].split()
     assert "~/.ray/auth_token" in config["file_mounts"]
+
+
+def test_the_autoscaler_that_knows_local_machines_is_chosen(config: dict[str, Any]) -> None:
+    # The other one, which `ray up` asks for, leaves the workers out without a word.
+    [start] = [c for c in config["head_start_ray_commands"] if "ray start" in c]
+    assert "RAY_enable_autoscaler_v2=0" in start.partition("ray start")[0].split()
 
 
 def test_the_dashboard_is_bound_to_loopback(config: dict[str, Any]) -> None:

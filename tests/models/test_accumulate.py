@@ -28,7 +28,7 @@ def calls_of(*deltas: ToolCallDelta) -> tuple[ToolCall, ...]:
     return accumulator.response().message.tool_calls
 
 
-def delta(arguments=None, *, id=None, name=None, index=None) -> ToolCallDelta:  # noqa: A002
+def delta(arguments=None, *, id=None, name=None, index=None) -> ToolCallDelta:
     return ToolCallDelta(index=index, id=id, name=name, arguments=arguments)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Generic, Self, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 
 from tulip_actors.agent.handle import RunHandle, RunStream
 from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE, checked_runtime, runtime_named
@@ -75,7 +75,7 @@ class Runner(Generic[ResultT]):
         """What the host conducts."""
         raise NotImplementedError
 
-    def members(self) -> Sequence[Runner[object]]:
+    def members(self) -> Sequence[Runner[Any]]:
         """What a run of this one will run in turn: their actors are made together with ours."""
         return ()
 

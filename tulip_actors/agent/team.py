@@ -7,7 +7,6 @@ cancel, attach, observe, its actor) is the same as an agent's.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import TypeVar
 
 from tulip_actors.agent.runner import Runner
@@ -44,6 +43,5 @@ class Team(Runner[ResultT]):
         """Do the job with `ctx.run(member, ...)` and `ctx.complete(model, ...)`."""
 
     def __repr__(self) -> str:
-        members: Sequence[Runner[object]] = self.members()
-        names = ", ".join(member.name for member in members)
+        names = ", ".join(member.name for member in self.members())
         return f"{type(self).__name__}({self.name!r}, members=[{names}], runtime={self.runtime!r})"

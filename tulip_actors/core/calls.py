@@ -74,6 +74,9 @@ class ToolDemand:
     resources: Mapping[str, float] = EMPTY
 
 
+NO_DEMAND = ToolDemand()
+
+
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
     """A call to be made: validated arguments, and where to find the tool.
@@ -88,7 +91,7 @@ class ToolRequest:
     arguments: Mapping[str, Json]
     scope: CallScope
     toolset: str
-    demand: ToolDemand = ToolDemand()
+    demand: ToolDemand = NO_DEMAND
     parent_call_id: str | None = None
 
 

@@ -33,7 +33,7 @@ class EventSource(BaseModel):
     team; `specialist_id` is set on the events of a member that a team started.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     run_id: str
     parent_run_id: str | None = None
@@ -49,7 +49,7 @@ class EventSource(BaseModel):
 class TulipEvent(BaseModel):
     """Base of every event. `timestamp` is UTC, taken when the event is made."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     event_type: str
     timestamp: datetime = Field(default_factory=_now)
@@ -118,7 +118,7 @@ class ModelChunkEvent(TulipEvent):
 class ToolCallDelta(BaseModel):
     """A piece of one streamed tool call: an id or name opens it, `arguments` is JSON text."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     index: int | None = None
     id: str | None = None
@@ -236,8 +236,6 @@ class CausalEdgeEvent(TulipEvent):
     relationship: str = "causes"
     confidence: float = 1.0
 
-
-ModelChunkEvent.model_rebuild()
 
 LoopEvent = (
     ThinkEvent

@@ -17,7 +17,7 @@ from typing_extensions import TypeAliasType
 from tulip_actors.errors import NotSerialisable
 
 Json = TypeAliasType(
-    "Json", "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
+    "Json", "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 )
 """What JSON can say. Containers are read-only: `FrozenDict` and `FrozenList`."""
 
@@ -28,6 +28,9 @@ class _FrozenObject:
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(lambda v: freeze_object(v, "value"))
 
+
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+"""What MessagePack can hold, and most JSON readers cannot exceed either."""
 
 JsonObject: TypeAlias = Annotated[Mapping[str, Json], _FrozenObject()]
 """A read-only JSON object, in fields of events, messages and state."""
@@ -104,8 +107,10 @@ def freeze_object(value: Mapping[str, object], path: str) -> FrozenDict:
 
 
 def _freeze(value: object, path: str, above: tuple[int, ...]) -> Json:
-    if value is None or isinstance(value, bool) or type(value) is int:
+    if value is None or isinstance(value, bool):
         return value
+    if type(value) is int:
+        return _integer(value, path)
     if type(value) is str:
         return _text(value, path)
     if type(value) is float:
@@ -126,6 +131,16 @@ def _freeze(value: object, path: str, above: tuple[int, ...]) -> Json:
     raise NotSerialisable(
         f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot hold: "
         "store text, numbers, lists and mappings, for example an id by which it can be found again",
+        path=path,
+    )
+
+
+def _integer(value: int, path: str) -> int:
+    if INT_MIN <= value <= INT_MAX:
+        return value
+    raise NotSerialisable(
+        f"{path} is an integer of more than 64 bits, which MessagePack cannot hold: "
+        "store it as text",
         path=path,
     )
 

@@ -59,7 +59,7 @@ class StreamingChatModel(ChatModel, Protocol):
         messages: Sequence[Message],
         tools: Sequence[ToolSpec] | None = None,
         **settings: object,
-    ) -> AsyncIterator[ModelChunkEvent]:
+    ) -> AsyncGenerator[ModelChunkEvent, None]:
         """The answer's chunks; the last has `done`. `models.accumulate` makes the response."""
         ...
 

@@ -90,7 +90,7 @@ class HostClient(Protocol):
         ...
 
     def cancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:
-        """Set the flag that is read at turn boundaries, or stop at once; returns without waiting."""
+        """Set the flag read at turn boundaries, or stop at once; returns without waiting."""
         ...
 
     async def acancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:

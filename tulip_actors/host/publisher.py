@@ -52,7 +52,8 @@ class Publisher:
     async def _publish(self, batch: EventBatch) -> None:
         for wait_s in (*RETRIES_S, None):
             try:
-                return await self._bus.publish(batch)
+                await self._bus.publish(batch)
+                break
             except ClusterError as error:
                 if wait_s is None:
                     self.dropped += len(batch.packed)

@@ -1,0 +1,1 @@
+"""The loop and its nodes: `loop.py` is the table, each node a file beside it."""

@@ -7,6 +7,7 @@ tokens. Records the answer before anything is done with it, so that it is never 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from tulip_actors.core.events import ModelChunkEvent, ThinkEvent
 from tulip_actors.core.messages import Message
@@ -50,8 +51,8 @@ async def ask(setup: Setup, state: AgentState, ctx: RunContext) -> ModelResponse
     tools = setup.config.tools.specs or None
     settings: dict[str, object] = dict(ctx.request.model_kwargs)
     if ctx.request.stream_tokens and isinstance(setup.model, StreamingChatModel):
-        chunks = setup.model.stream(state.messages, tools, **settings)
-        return await accumulate(_shown(chunks, ctx))
+        async with aclosing(setup.model.stream(state.messages, tools, **settings)) as chunks:
+            return await accumulate(_shown(chunks, ctx))
     response = await setup.model.complete(state.messages, tools, **settings)
     return response if isinstance(response, ModelResponse) else _wrapped(response)
 

@@ -16,7 +16,7 @@ from tulip_actors.core.runs import Record
 from tulip_actors.errors import StaleEpoch, ThreadBusy
 
 MAX_THREADS = 10_000
-"""Threads kept; beyond it the one idle for longest is forgotten. In-memory records are no archive."""
+"""Threads kept; beyond it the one idle for longest is forgotten: memory is no archive."""
 
 
 @dataclass(slots=True)

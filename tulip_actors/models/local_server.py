@@ -37,7 +37,7 @@ def main() -> None:
         server, address = _serve(options)
         os.write(options.report_fd, f"{address}\n".encode())
         os.close(options.report_fd)
-    except BaseException:  # noqa: BLE001 - whatever it is, it is logged and ends the process
+    except BaseException:
         # The watching thread would keep a process alive that has nothing to serve.
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()

@@ -9,7 +9,7 @@ import ipaddress
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -111,7 +111,7 @@ class OpenAIChatModel:
         messages: Sequence[Message],
         tools: Sequence[ToolSpec] | None = None,
         **settings: object,
-    ) -> AsyncIterator[ModelChunkEvent]:
+    ) -> AsyncGenerator[ModelChunkEvent, None]:
         """The answer in pieces; the last has `done`, the usage and the stop reason.
 
         Closing the iterator closes the connection. Raises a `ModelError`, also when the stream

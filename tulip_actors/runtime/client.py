@@ -15,8 +15,8 @@ from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.runs import RunRequest
 from tulip_actors.errors import ClusterError, RunLost
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.ports import AgentStatus, HostSpec
 from tulip_actors.host.portal import portal
+from tulip_actors.host.ports import AgentStatus, HostSpec
 from tulip_actors.runtime.agent_actor import RunNews
 from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import unpack_outcome

@@ -20,50 +20,51 @@ HELLO_TIMEOUT_S = 60.0
 """The first program on a cluster starts the services actor, whose worker may have to come up."""
 
 _lock = threading.Lock()
+_state = {"attached": False}
 _checked: set[str] = set()
 
 
-def connect(address: str | None, namespace: str) -> None:
+def connect(address: str | None, namespace: str, *, start: bool = True) -> None:
     """Make sure this process is connected. Blocking; any number of times, from any thread.
 
-    In this order: the Ray this process already uses, `address`, RAY_ADDRESS, a new local Ray.
-    Raises `ClusterUnreachable` and `VersionMismatch`.
+    In this order: the Ray this process already uses, `address`, RAY_ADDRESS, a new local Ray (or,
+    with `start=False`, one that runs on this machine already). Raises `ClusterUnreachable` and
+    `VersionMismatch`.
     """
     with _lock:
         if not ray.is_initialized():
-            _init(address or os.environ.get("RAY_ADDRESS"))
+            _checked.clear()
+            chosen = address or os.environ.get("RAY_ADDRESS")
+            if chosen in (None, "local") and start:
+                _start_local()
+            else:
+                _attach(chosen or "auto")
         if namespace not in _checked:
             services_actor(namespace)
-            if _attached:
+            if _state["attached"]:
                 _compare_versions(namespace)
             _checked.add(namespace)
 
 
-_attached = False
+def _start_local() -> None:
+    ray.init(address="local", include_dashboard=False, logging_level=logging.ERROR)
+    _state["attached"] = False
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    _announce(f"started a local Ray ({cpus} CPUs); set RAY_ADDRESS to use a cluster")
 
 
-def _init(address: str | None) -> None:
-    global _attached
-    # read by this process's own core worker: how soon a dead actor's call fails
-    os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "100")
-    _checked.clear()
-    quiet = {"logging_level": logging.WARNING, "configure_logging": True}
-    if address is None or address == "local":
-        ray.init(address="local", include_dashboard=False, **quiet)
-        cpus = int(ray.cluster_resources().get("CPU", 0))
-        _announce(f"started a local Ray ({cpus} CPUs); set RAY_ADDRESS to use a cluster")
-        return
+def _attach(address: str) -> None:
     _probe(address)
     try:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise ClusterUnreachable(_unreachable(address, str(error))) from None
     except RuntimeError as error:
         if "ersion mismatch" in str(error):
             raise VersionMismatch(str(error)) from None
         raise ClusterUnreachable(_unreachable(address, str(error))) from None
-    _attached = True
-    nodes = sum(1 for node in ray.nodes() if node["Alive"])
+    _state["attached"] = True
+    nodes = sum(bool(node["Alive"]) for node in ray.nodes())
     _announce(f"connected to the Ray cluster at {address} ({nodes} nodes)")
 
 

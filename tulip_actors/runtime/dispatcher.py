@@ -34,7 +34,7 @@ from tulip_actors.runtime.tool_task import ChildCalls, SentCall
 
 SLOTS_PER_CPU = 4
 SLOTS_MIN = 8
-"""Bodies at once: more than CPUs, since many wait for something; bounded, since each is a process."""
+"""Bodies at once: more than CPUs, since many wait; bounded, since each is a process."""
 CANCEL_GRACE_S = 2.0
 """How long a cancelled body may take to clean up before its worker is killed."""
 POLL_S = 10.0

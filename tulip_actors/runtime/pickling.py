@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from types import ModuleType
 from typing import Any, TypeVar
 
 from ray import cloudpickle
@@ -47,6 +48,11 @@ def pack(value: object, what: str) -> bytes:
             "connections where they are used (inside the function), or pass a factory"
         ) from error
     return buffer.getvalue()
+
+
+def by_value(module: ModuleType) -> None:
+    """Let what a module defines travel by value: for a file that workers cannot import."""
+    cloudpickle.register_pickle_by_value(module)
 
 
 def unpack(packed: bytes) -> Any:

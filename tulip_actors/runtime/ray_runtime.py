@@ -32,8 +32,8 @@ class RayRuntime:
         return client
 
     def bus(self, address: str | None) -> BusLog:
-        """The bus of the cluster."""
-        connect(address, self.namespace)
+        """The bus of a running cluster; none is started. Raises `ClusterUnreachable`."""
+        connect(address, self.namespace, start=False)
         return ClusterBusLog(lambda: services_actor(self.namespace))
 
     def _make(self, spec: HostSpec) -> Any:

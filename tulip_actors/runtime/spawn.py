@@ -7,7 +7,7 @@ are passed on: a restarted actor finds its helpers again by looking them up.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -37,14 +37,11 @@ def _dispatcher_class() -> Any:
 
 @cache
 def _agent_class() -> Any:
-    controlled = AgentActor
-    for method in ("cancel", "observe"):
-        setattr(
-            controlled,
-            method,
-            ray.method(concurrency_group="control")(getattr(controlled, method)),
-        )
-    return ray.remote(concurrency_groups={"control": CONTROL_THREADS})(controlled)
+    for name in ("cancel", "observe"):
+        method = getattr(AgentActor, name)
+        setattr(AgentActor, name, ray.method(concurrency_group="control")(method))
+    remote: Any = ray.remote  # its overloads know no concurrency_groups
+    return remote(concurrency_groups={"control": CONTROL_THREADS})(AgentActor)
 
 
 @cache
@@ -130,9 +127,9 @@ def tool_call(toolset: Any, request: Any, dispatcher: Any, demand: ToolDemand) -
 
 def this_node_id() -> str:
     """The id of the node this process runs on."""
-    return cast(str, ray.get_runtime_context().get_node_id())
+    return ray.get_runtime_context().get_node_id()
 
 
 def this_job_id() -> str:
     """The id of the job this process works for."""
-    return cast(str, ray.get_runtime_context().get_job_id())
+    return ray.get_runtime_context().get_job_id()

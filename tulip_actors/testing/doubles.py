@@ -9,7 +9,7 @@ Both record what they were asked (`requests`); of an agent's double that is read
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -100,7 +100,7 @@ class RecordingModel:
         messages: Sequence[Message],
         tools: Sequence[ToolSpec] | None = None,
         **settings: object,
-    ) -> AsyncIterator[ModelChunkEvent]:
+    ) -> AsyncGenerator[ModelChunkEvent, None]:
         """The same answer in pieces of a few characters; the last chunk has `done`."""
         response = await self.complete(messages, tools, **settings)
         message = response.message

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from typing import Any, cast, overload
 
-from tulip_actors.core.calls import ToolDemand, ToolSpec
+from tulip_actors.core.calls import NO_DEMAND, ToolDemand, ToolSpec
 from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, freeze, freeze_object
 from tulip_actors.errors import ConfigError
 from tulip_actors.tools.schema import describe, signature_of
@@ -31,7 +31,7 @@ class Tool:
         name: str | None = None,
         description: str | None = None,
         idempotent: bool = False,
-        demand: ToolDemand = ToolDemand(),
+        demand: ToolDemand = NO_DEMAND,
     ) -> None:
         self.fn = fn
         self.name = name or _name_of(fn)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, JsonObject, freeze_object
-from tulip_actors.errors import ConfigError, ToolArgumentsInvalid
+from tulip_actors.errors import ConfigError, NotSerialisable, ToolArgumentsInvalid
 from tulip_actors.tools.context import ToolContext
 
 _PREFIX = "arg_"
@@ -38,9 +38,12 @@ class ToolSignature:
         schema to follow.
         """
         checked = self._check(tool_name, arguments)
-        return freeze_object(
-            checked.model_dump(mode="json", by_alias=True), f"arguments of {tool_name}"
-        )
+        try:
+            return freeze_object(
+                checked.model_dump(mode="json", by_alias=True), f"arguments of {tool_name}"
+            )
+        except NotSerialisable as error:
+            raise ToolArgumentsInvalid(error.message) from None
 
     def bind(self, tool_name: str, arguments: Mapping[str, Json]) -> dict[str, object]:
         """The arguments as the Python values that the signature names."""
