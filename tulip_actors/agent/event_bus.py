@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
 from tulip_actors.agent.runtimes import runtime_named
-from tulip_actors.core.bus import BusQuery, EventBatch
+from tulip_actors.core.bus import BusQuery
 from tulip_actors.core.codec import pack_event, unpack_event
 from tulip_actors.core.events import TulipEvent
 from tulip_actors.core.ports import BusLog
 from tulip_actors.errors import ConfigError, SubscriberLagged
+from tulip_actors.host.publisher import batch_of
 
 POLL_S = 10.0
 """How long one poll waits; short enough that a lost subscriber is soon forgotten."""
@@ -49,15 +50,7 @@ class EventBus:
 
     async def publish(self, events: Sequence[TulipEvent]) -> None:
         """Put events on the bus; returns when they are there."""
-        sources = [event.source for event in events if event.source is not None]
-        await self._log.publish(
-            EventBatch(
-                packed=tuple(pack_event(event) for event in events),
-                run_ids=frozenset(source.run_id for source in sources),
-                agents=frozenset(source.agent for source in sources),
-                types=frozenset(event.event_type for event in events),
-            )
-        )
+        await self._log.publish(batch_of(events, [pack_event(event) for event in events]))
 
     async def subscribe(
         self,

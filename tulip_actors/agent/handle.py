@@ -57,11 +57,14 @@ def _decoded(encoded: str) -> dict[str, int]:
 class RunHandle(Generic[ResultT]):
     """A run that was started and goes on whether or not anybody follows it."""
 
-    def __init__(self, run_id: str, feed: Feed, client: HostClient) -> None:
+    def __init__(
+        self, run_id: str, feed: Feed, client: HostClient, after: str | None = None
+    ) -> None:
         self.run_id = run_id
         self._feed = feed
         self._client = client
-        self._cursor = Cursor()
+        self._after = after
+        self._cursor = Cursor(after)
 
     @property
     def cursor(self) -> str:
@@ -74,15 +77,16 @@ class RunHandle(Generic[ResultT]):
         return self._feed.closed
 
     async def events(self, after: str | None = None) -> AsyncIterator[TulipEvent]:
-        """The run's events after a cursor (None = from its start), to its TerminateEvent.
+        """The run's events, from its start or after a cursor, to its TerminateEvent.
 
-        Leaving the iteration does not touch the run. Raises what the run raised, after the
-        TerminateEvent that reports it.
+        Without `after` the handle's own is taken, if it was attached with one. Leaving the
+        iteration does not touch the run. Raises what the run raised, after the TerminateEvent
+        that reports it.
         """
-        self._cursor = Cursor(after)
+        cursor = self._cursor = Cursor(after or self._after)
         async for batch in self._feed.batches():
             for entry in batch:
-                if self._cursor.passes(entry):
+                if cursor.passes(entry):
                     yield entry.event
         raise_failure(self._feed)
 
@@ -115,11 +119,14 @@ class RunStream(Generic[ResultT]):
         self._start = start
         self._handle: RunHandle[ResultT] | None = None
         self._events: AsyncIterator[TulipEvent] | None = None
+        self._closed = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> TulipEvent:
+        if self._closed:
+            raise StopAsyncIteration
         if self._handle is None or self._events is None:
             self._handle = self._start()
             self._events = self._handle.events()
@@ -131,9 +138,8 @@ class RunStream(Generic[ResultT]):
 
     async def aclose(self) -> None:
         """Cancel the run, if it has not ended; it cannot be iterated any further."""
+        self._closed = True
         self._close()
-        if self._handle is None:
-            self._start = _closed
 
     def _close(self) -> None:
         if self._handle is not None:
@@ -153,10 +159,6 @@ class RunStream(Generic[ResultT]):
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-
-def _closed() -> RunHandle[ResultT]:
-    raise StopAsyncIteration
 
 
 def raise_failure(feed: Feed) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 from tulip_actors.agent.handle import RunHandle, RunStream
 from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE, checked_runtime, runtime_named
 from tulip_actors.core.defaults import RandomIds
-from tulip_actors.core.frozen import EMPTY, freeze_object
+from tulip_actors.core.frozen import EMPTY, freeze, freeze_object
 from tulip_actors.core.ports import Runnable
 from tulip_actors.core.runs import RunRequest
 from tulip_actors.errors import ConfigError
@@ -102,6 +102,7 @@ class Runner(Generic[ResultT]):
 
     def run_sync(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
         """`arun` from code that is not async: a script, a thread, a notebook, a Ray task."""
+        self.warm()
         return portal().call_blocking(self.arun(prompt, **options))
 
     def start(self, prompt: str, **options: Unpack[RunOptions]) -> RunHandle[ResultT]:
@@ -112,12 +113,13 @@ class Runner(Generic[ResultT]):
         """Start exactly this run; returns at once. What `start` and teams build on."""
         return RunHandle(request.run_id, self._begin(request, events=True), self._client)
 
-    def attach(self, run_id: str) -> RunHandle[ResultT]:
+    def attach(self, run_id: str, after: str | None = None) -> RunHandle[ResultT]:
         """A handle on a run of this agent that is under way, or has ended recently.
 
-        Raises `RunNotFound`, here or when it is read.
+        Its events begin after the cursor `after` (None = at the run's start). Raises `RunNotFound`,
+        here or when it is read.
         """
-        return RunHandle(run_id, self._client.follow(run_id), self._client)
+        return RunHandle(run_id, self._client.follow(run_id), self._client, after)
 
     # steering
 
@@ -203,6 +205,8 @@ def _request(
         raise ConfigError(f"prompt: give text, not {type(prompt).__name__}")
     if thread_id is not None and (not isinstance(thread_id, str) or not thread_id):
         raise ConfigError(f"thread_id: give text that is not empty, not {thread_id!r:.80}")
+    freeze(prompt, "prompt")
+    freeze(thread_id, "thread_id")
     run_id = RandomIds().new("run")
     return RunRequest(
         run_id=run_id,

@@ -6,7 +6,7 @@ dataclasses; they cross process borders by the thousand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -37,6 +37,13 @@ class CallKey:
         if not self.index:
             return None
         return CallKey(self.run_id, self.turn, self.slot, self.index[:-1])
+
+    def ancestors(self) -> Iterator[CallKey]:
+        """The keys of the calls above this one, nearest first."""
+        parent = self.parent
+        while parent is not None:
+            yield parent
+            parent = parent.parent
 
     def __str__(self) -> str:
         path = ".".join(str(part) for part in (self.turn, self.slot, *self.index))

@@ -6,6 +6,7 @@ A version byte opens every record, so that a newer release's record is refused b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated
 
@@ -13,6 +14,7 @@ import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tulip_actors.core.events import AllEvents, TulipEvent
+from tulip_actors.core.frozen import clean_text
 from tulip_actors.core.runs import Record
 from tulip_actors.errors import NotSerialisable
 
@@ -20,9 +22,23 @@ RECORD_VERSION = 1
 
 
 def pack_event(event: TulipEvent) -> bytes:
-    """An event as bytes; fields that are None are left out."""
-    packed: bytes = msgpack.packb(event.model_dump(mode="json", exclude_none=True))
+    """An event as bytes; fields that are None are left out, half characters replaced."""
+    try:
+        plain = event.model_dump(mode="json", exclude_none=True)
+        packed: bytes = msgpack.packb(plain)
+    except UnicodeEncodeError:
+        packed = msgpack.packb(_cleaned(event.model_dump(exclude_none=True)), default=str)
     return packed
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, Mapping):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    return value
 
 
 def unpack_event(packed: bytes) -> TulipEvent:

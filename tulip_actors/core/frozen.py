@@ -42,6 +42,20 @@ def _refuse(self: object, *_: object, **__: object) -> NoReturn:
     )
 
 
+def clean_text(text: str) -> str:
+    """The text without halves of characters, which could be neither stored nor sent.
+
+    Two halves that stand beside each other become the character they are halves of.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 class FrozenDict(dict[str, Any]):
     """A dict that cannot be changed after it was made."""
 

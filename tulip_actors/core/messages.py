@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tulip_actors.core.frozen import EMPTY, JsonObject, freeze_object
+from tulip_actors.core.frozen import EMPTY, JsonObject, clean_text, freeze_object
 
 
 class Role(StrEnum):
@@ -65,6 +65,12 @@ class Message:
     name: str | None = None
     reasoning: str | None = None
     is_error: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.content.isascii():
+            object.__setattr__(self, "content", clean_text(self.content))
+        if self.reasoning is not None and not self.reasoning.isascii():
+            object.__setattr__(self, "reasoning", clean_text(self.reasoning))
 
     @classmethod
     def system(cls, content: str) -> Message:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
+from tulip_actors.host.waiters import Waiters
 
 RETAINED_BYTES = 256 * 1024 * 1024
 """What a log keeps; the oldest whole batches go first."""
@@ -21,7 +22,7 @@ class MemoryBusLog:
         self._batches: deque[tuple[int, EventBatch]] = deque()
         self._bytes = 0
         self._end = 0
-        self._grown = asyncio.Condition()
+        self._waiters = Waiters()
 
     async def publish(self, batch: EventBatch) -> None:
         """Append a batch; one that is larger than the whole log is kept alone."""
@@ -32,8 +33,7 @@ class MemoryBusLog:
         self._bytes += _size(batch)
         while self._bytes > self._retained_bytes and len(self._batches) > 1:
             self._bytes -= _size(self._batches.popleft()[1])
-        async with self._grown:
-            self._grown.notify_all()
+        self._waiters.wake()
 
     async def poll(self, query: BusQuery) -> BusPage:
         """What may match after the query's position; waits for more when there is nothing."""
@@ -41,8 +41,8 @@ class MemoryBusLog:
         if page.batches or page.missed or query.wait_s <= 0:
             return page
         try:
-            async with asyncio.timeout(query.wait_s), self._grown:
-                await self._grown.wait_for(lambda: self._end > page.end)
+            async with asyncio.timeout(query.wait_s):
+                await self._waiters.wait_until(lambda: self._end > page.end)
         except TimeoutError:
             return page
         return self._page(query)

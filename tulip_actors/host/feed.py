@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from tulip_actors.core.emitted import Emitted
+from tulip_actors.host.waiters import Waiters
 
 
 class Feed:
@@ -19,7 +19,7 @@ class Feed:
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._waiters = Waiters()
 
     @property
     def closed(self) -> bool:
@@ -32,7 +32,7 @@ class Feed:
     def append(self, entries: Sequence[Emitted]) -> None:
         """Add entries and wake the readers."""
         self._entries.extend(entries)
-        self._wake()
+        self._changed()
 
     def close(self, result: object = None, error: BaseException | None = None) -> None:
         """End the stream with the run's result, or with what it raised. Later calls do nothing."""
@@ -40,7 +40,7 @@ class Feed:
             if self._closed:
                 return
             self._result, self._error, self._closed = result, error, True
-        self._wake()
+        self._changed()
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener`, in the writer's thread, whenever something is added, and at the end."""
@@ -80,30 +80,11 @@ class Feed:
 
     async def wait(self, beyond: int | None) -> None:
         """Wait for an entry past position `beyond` (None: only for the end), or for the end."""
-        loop = asyncio.get_running_loop()
-        while not self._has(beyond):
-            future: asyncio.Future[None] = loop.create_future()
-            with self._lock:
-                if self._has(beyond):
-                    return
-                self._waiting.append((loop, future))
-            await future
+        await self._waiters.wait_until(
+            lambda: self._closed or (beyond is not None and len(self._entries) > beyond)
+        )
 
-    def _has(self, beyond: int | None) -> bool:
-        return self._closed or (beyond is not None and len(self._entries) > beyond)
-
-    def _wake(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
+    def _changed(self) -> None:
         for listener in self._listeners:
             listener()
-        for loop, future in waiting:
-            try:
-                loop.call_soon_threadsafe(_finish, future)
-            except RuntimeError:  # that reader's loop is closed: it no longer waits
-                continue
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        self._waiters.wake()

@@ -17,6 +17,7 @@ from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import RecordWriter
 from tulip_actors.host.sink import RunSink
+from tulip_actors.models.accumulate import as_response
 
 LEASE_S = 60.0
 """How long a thread stays ours without a sign of life; renewed at a third of it."""
@@ -115,7 +116,7 @@ class HostedRun:
             if isinstance(record, ModelTurn) and record.key == key:
                 return ModelResponse(record.message, record.usage, record.stop_reason)
         chat = self._ports.resolve_model(model) if isinstance(model, str) else model
-        response = await chat.complete(messages, None, **settings)
+        response = as_response(await chat.complete(messages, None, **settings))
         self.record(
             ModelTurn(
                 self.run_id,
@@ -190,11 +191,15 @@ class HostedRun:
     # for the host
 
     async def begin(self) -> None:
-        """Become the writer of the run's thread."""
-        self.epoch = await self._ports.store.acquire(self.thread_id, self.run_id, LEASE_S)
-        self._writer = RecordWriter(
-            self._ports.store, self.thread_id, self.epoch, self._sink.release
-        )
+        """Become the writer of the run's thread, or, cancelled meanwhile, leave no trace there."""
+        store = self._ports.store
+        acquiring = asyncio.ensure_future(store.acquire(self.thread_id, self.run_id, LEASE_S))
+        try:
+            self.epoch = await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            await store.release(self.thread_id, await acquiring)
+            raise
+        self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
         self._sink.follow(self._writer)
 
     async def end(self, last: TerminateEvent) -> Exception | None:

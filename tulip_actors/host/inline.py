@@ -18,7 +18,7 @@ from tulip_actors.errors import RunNotFound
 from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.inline_executor import InlineExecutor
-from tulip_actors.host.portal import portal
+from tulip_actors.host.portal import portal, running_loop
 from tulip_actors.host.ports import AgentStatus, HostPorts, HostSpec
 from tulip_actors.host.run_host import RunHost
 from tulip_actors.loop.agent_runnable import AgentRunnable
@@ -73,7 +73,7 @@ class InlineClient:
 
     def begin(self, request: RunRequest, *, events: bool) -> Feed:
         """See `HostClient`."""
-        loop = _running_loop()
+        loop = running_loop()
         if loop is None:
             loop = portal().loop
             self._loop_of_run[request.run_id] = loop
@@ -164,10 +164,3 @@ def recorded_requests(runnable: Runnable[object]) -> Sequence[object]:
     """What an agent's model double was asked, nothing for other models."""
     model = runnable.model if isinstance(runnable, AgentRunnable) else None
     return list(model.requests) if isinstance(model, RecordingModel) else []
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -101,7 +102,7 @@ class InlineExecutor:
         tasks = [
             call.task
             for key, call in self._calls.items()
-            if not call.task.done() and (key in roots or _root(key) in roots)
+            if not call.task.done() and (key in roots or _is_below(key, roots))
         ]
         for task in tasks:
             task.cancel()
@@ -111,7 +112,7 @@ class InlineExecutor:
     def release(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
         roots = set(keys)
-        for key in [key for key in self._calls if key in roots or _root(key) in roots]:
+        for key in [key for key in self._calls if key in roots or _is_below(key, roots)]:
             del self._calls[key]
         for key in keys:
             self._children.pop(key, None)
@@ -136,6 +137,7 @@ class InlineExecutor:
             raise ToolError(f"the call {parent} has ended and can make no further calls")
         siblings = self._children.setdefault(parent, _Children())
         futures: list[asyncio.Future[ToolOutcome]] = []
+        keys: list[CallKey] = []
         for one in arguments:
             key = parent.child(siblings.count)
             siblings.count += 1
@@ -153,7 +155,12 @@ class InlineExecutor:
             futures.append(future)
             self._tell(CallSubmitted(request))
             self._launch(request, tool)
-        return await asyncio.gather(*futures)
+            keys.append(key)
+        try:
+            return await asyncio.gather(*futures)
+        except asyncio.CancelledError:
+            await self.cancel(keys)
+            raise
 
     def call_blocking(
         self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
@@ -169,8 +176,6 @@ class InlineExecutor:
         self._calls[request.key] = _Call(request, task)
 
     async def _run(self, request: ToolRequest, tool: Tool, queued_at_s: float) -> None:
-        import os
-
         try:
             queued_ms = (time.perf_counter() - queued_at_s) * 1000
             self._tell(CallStarted(request.key, os.getpid(), self._node_id))
@@ -189,6 +194,8 @@ class InlineExecutor:
                 )
         except asyncio.CancelledError:
             outcome = ToolOutcome(error="cancelled", error_type="cancelled")
+        if request.key in self._children:  # those it did not wait for end with it, before it
+            await self.cancel([key for key in self._calls if key.parent == request.key])
         self._settle(request.key, outcome)
 
     def _settle(self, key: CallKey, outcome: ToolOutcome) -> None:
@@ -218,5 +225,5 @@ class InlineExecutor:
             self._wake.set()
 
 
-def _root(key: CallKey) -> CallKey:
-    return CallKey(key.run_id, key.turn, key.slot)
+def _is_below(key: CallKey, ancestors: set[CallKey]) -> bool:
+    return any(ancestor in ancestors for ancestor in key.ancestors())

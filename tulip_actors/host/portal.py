@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+CLOSE_TIMEOUT_S = 2.0
+
 _lock = threading.Lock()
 _portal: Portal | None = None
 
@@ -30,6 +32,20 @@ class Portal:
             target=self.loop.run_forever, name="tulip-portal", daemon=True
         )
         self._thread.start()
+
+    def close(self) -> None:
+        """Cancel what runs here and end the thread; for the end of the process."""
+        if self._thread.is_alive() and not self.is_here:
+            asyncio.run_coroutine_threadsafe(self._wind_up(), self.loop)
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    async def _wind_up(self) -> None:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=CLOSE_TIMEOUT_S / 2)
+        self.loop.stop()
 
     @property
     def is_here(self) -> bool:
@@ -69,3 +85,11 @@ def portal() -> Portal:
         if _portal is None or _portal.pid != os.getpid():
             _portal = Portal()
         return _portal
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of the calling code, None outside of coroutines."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -45,7 +45,7 @@ class Publisher:
         try:
             while self._buffer:
                 entries, self._buffer = self._buffer, []
-                await self._publish(batch_of([entry.event for entry in entries], entries))
+                await self._publish(_batch_of(entries))
         finally:
             self._sending = None
 
@@ -67,12 +67,17 @@ class Publisher:
                     await asyncio.sleep(wait_s)
 
 
-def batch_of(events: Sequence[TulipEvent], entries: Sequence[Emitted]) -> EventBatch:
+def _batch_of(entries: Sequence[Emitted]) -> EventBatch:
     """A batch of events and its header."""
-    sources = [event.source for event in events]
+    return batch_of([entry.event for entry in entries], [entry.packed for entry in entries])
+
+
+def batch_of(events: Sequence[TulipEvent], packed: Sequence[bytes]) -> EventBatch:
+    """A batch of packed events, with a header that says what is inside."""
+    sources = [event.source for event in events if event.source is not None]
     return EventBatch(
-        packed=tuple(entry.packed for entry in entries),
-        run_ids=frozenset(source.run_id for source in sources if source),
-        agents=frozenset(source.agent for source in sources if source),
+        packed=tuple(packed),
+        run_ids=frozenset(source.run_id for source in sources),
+        agents=frozenset(source.agent for source in sources),
         types=frozenset(event.event_type for event in events),
     )

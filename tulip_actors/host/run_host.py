@@ -122,12 +122,16 @@ class RunHost:
             failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
         except Exception as error:  # kept as the run's outcome, for whoever asks for it
             failure = error
-        store_failure = await asyncio.shield(run.end(last_event(result, failure)))
-        del self._active[run.run_id]
-        self._ended[run.run_id] = run.feed
-        while len(self._ended) > ENDED_RUNS_KEPT:
-            self._ended.popitem(last=False)
-        run.feed.close(result, failure or store_failure)
+        try:
+            failure = failure or await asyncio.shield(run.end(last_event(result, failure)))
+        except Exception as error:  # never leave anybody waiting
+            failure = failure or error
+        finally:
+            del self._active[run.run_id]
+            self._ended[run.run_id] = run.feed
+            while len(self._ended) > ENDED_RUNS_KEPT:
+                self._ended.popitem(last=False)
+            run.feed.close(result, failure)
 
     async def _route_updates(self) -> None:
         async for batch in self._ports.executor.updates():

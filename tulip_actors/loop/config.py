@@ -41,7 +41,7 @@ class AgentConfig:
         termination: object,
     ) -> AgentConfig:
         """A config, or `ConfigError` that names the field and says what would be right."""
-        if not isinstance(model, str | ChatModel):
+        if isinstance(model, type) or not isinstance(model, str | ChatModel):
             raise ConfigError(
                 "model: give 'provider:name' or an object with "
                 f"async complete(messages, tools=None, **settings), not {model!r:.80}"

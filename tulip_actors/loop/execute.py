@@ -129,6 +129,7 @@ async def _follow(turn: Turn) -> None:
                 case CallLost(key, reason):
                     text = LOST.format(reason=reason)
                     _settle(turn, key, ToolOutcome(error=text, error_type="tool_lost"))
+    _close_children(turn)
 
 
 def _settle(turn: Turn, key: CallKey, outcome: ToolOutcome) -> None:
@@ -153,11 +154,16 @@ def _finish(turn: Turn, slot: int, outcome: ToolOutcome) -> None:
 def _close_open(turn: Turn) -> None:
     """Give every call that has none a result, so that no start lacks its complete."""
     closed = ToolOutcome(error=CANCELLED, error_type="cancelled")
-    for key in list(turn.children):
-        _settle(turn, key, closed)
+    _close_children(turn)
     for slot in range(len(turn.calls)):
         if slot not in turn.outcomes:
             _finish(turn, slot, closed)
+
+
+def _close_children(turn: Turn) -> None:
+    """Announce the end of children whose own end never came: lost with their executor."""
+    for key in list(turn.children):
+        _settle(turn, key, ToolOutcome(error=CANCELLED, error_type="cancelled"))
 
 
 def _with_results(turn: Turn) -> AgentState:

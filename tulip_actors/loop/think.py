@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from tulip_actors.core.events import ModelChunkEvent, ThinkEvent
-from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import RunContext, StreamingChatModel
 from tulip_actors.core.runs import ModelResponse, ModelTurn
 from tulip_actors.core.state import AgentState, ReasoningStep
 from tulip_actors.loop.nodes import Setup
-from tulip_actors.models.accumulate import accumulate
+from tulip_actors.models.accumulate import accumulate, as_response
 
 
 async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
@@ -53,8 +52,7 @@ async def ask(setup: Setup, state: AgentState, ctx: RunContext) -> ModelResponse
     if ctx.request.stream_tokens and isinstance(setup.model, StreamingChatModel):
         async with aclosing(setup.model.stream(state.messages, tools, **settings)) as chunks:
             return await accumulate(_shown(chunks, ctx))
-    response = await setup.model.complete(state.messages, tools, **settings)
-    return response if isinstance(response, ModelResponse) else _wrapped(response)
+    return as_response(await setup.model.complete(state.messages, tools, **settings))
 
 
 async def _shown(
@@ -63,11 +61,3 @@ async def _shown(
     async for chunk in chunks:
         ctx.emit(chunk)
         yield chunk
-
-
-def _wrapped(response: object) -> ModelResponse:
-    if isinstance(response, Message):
-        return ModelResponse(response)
-    raise TypeError(
-        f"the model's complete() returned {type(response).__name__}; return a ModelResponse"
-    )

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tulip_actors.core.events import ModelChunkEvent, ToolCallDelta
-from tulip_actors.core.frozen import EMPTY, FrozenDict, freeze_object
+from tulip_actors.core.frozen import EMPTY, FrozenDict, clean_text, freeze_object
 from tulip_actors.core.messages import Message, ToolCall
 from tulip_actors.core.runs import ModelResponse
-from tulip_actors.errors import NotSerialisable
+from tulip_actors.errors import ModelBadResponse, NotSerialisable
 
 _MAX_ENCODINGS = 3
 """How often a text in a text in a text is opened before it is called malformed."""
@@ -41,6 +41,21 @@ async def accumulate(
         for chunk in chunks:
             accumulator.add(chunk)
     return accumulator.response()
+
+
+def as_response(answer: object) -> ModelResponse:
+    """What a model's `complete` returned, with its usage under our names.
+
+    A bare Message is taken too. Raises `ModelBadResponse` for anything else.
+    """
+    if isinstance(answer, Message):
+        return ModelResponse(answer)
+    if not isinstance(answer, ModelResponse):
+        raise ModelBadResponse(
+            f"the model's complete() returned {type(answer).__name__}; return a ModelResponse"
+        )
+    counts = normalise_usage(answer.usage)
+    return replace(answer, usage=_complete_usage(counts) if counts else None)
 
 
 @dataclass(slots=True)
@@ -205,17 +220,3 @@ def _complete_usage(usage: Mapping[str, int]) -> FrozenDict:
         completion_tokens=completion,
         total_tokens=usage.get("total_tokens") or prompt + completion,
     )
-
-
-def clean_text(text: str) -> str:
-    """The text without halves of characters, which could be neither stored nor sent.
-
-    Two halves that stand beside each other become the character they are halves of.
-    """
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from tulip_actors.core.calls import ToolSpec
 from tulip_actors.core.events import ModelChunkEvent, ToolCallDelta
-from tulip_actors.core.frozen import FrozenDict, freeze_object
+from tulip_actors.core.frozen import FrozenDict, clean_text, freeze_object
 from tulip_actors.core.messages import Message, Role, ToolCall
 from tulip_actors.core.runs import ModelResponse
 from tulip_actors.errors import (
@@ -26,7 +26,7 @@ from tulip_actors.errors import (
     ModelUnavailable,
 )
 from tulip_actors.models import transport
-from tulip_actors.models.accumulate import accumulate, clean_text, normalise_usage
+from tulip_actors.models.accumulate import accumulate, normalise_usage
 from tulip_actors.models.failures import (
     Endpoint,
     refusal_of_object,

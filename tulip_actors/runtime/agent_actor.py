@@ -32,8 +32,8 @@ POLL_S = 10.0
 PAGE_EVENTS = 512
 """Events of one run in one answer; the rest follows with the next."""
 
-RunNews: TypeAlias = tuple[str, Sequence[Emitted], bytes | None]
-"""What a client learns of one run: its id, new events, and its outcome once it has ended."""
+News: TypeAlias = tuple[int, Sequence[Emitted], bytes | None]
+"""What a client learns of a run: the watch's id, new events, and the outcome once it has ended."""
 
 
 @dataclass(slots=True)
@@ -49,12 +49,12 @@ class _Watch:
 class _Client:
     """A process that follows runs here."""
 
-    watches: dict[str, _Watch] = field(default_factory=dict)
-    news: set[str] = field(default_factory=set)
+    watches: dict[int, _Watch] = field(default_factory=dict)
+    news: set[int] = field(default_factory=set)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def notice(self, run_id: str) -> None:
-        self.news.add(run_id)
+    def notice(self, watch_id: int) -> None:
+        self.news.add(watch_id)
         self.wake.set()
 
 
@@ -74,17 +74,17 @@ class AgentActor:
 
     # runs
 
-    async def start(self, request: RunRequest, client_id: str, events: bool) -> None:
+    async def start(self, request: RunRequest, events: bool, client_id: str, watch_id: int) -> None:
         """Start a run and let the client follow it. Raises what keeps it from starting."""
         host = await self._ready()
-        self._watch(client_id, request.run_id, host.start(request), events=events)
+        self._watch(client_id, watch_id, _Watch(host.start(request), events))
 
-    async def follow(self, run_id: str, client_id: str) -> None:
+    async def follow(self, run_id: str, client_id: str, watch_id: int) -> None:
         """Let the client follow a run from its start. Raises `RunNotFound`."""
         host = await self._ready()
-        self._watch(client_id, run_id, host.follow(run_id), events=True)
+        self._watch(client_id, watch_id, _Watch(host.follow(run_id), events=True))
 
-    async def poll(self, client_id: str) -> Sequence[RunNews]:
+    async def poll(self, client_id: str) -> Sequence[News]:
         """What is new in the runs a client follows; waits for something."""
         client = self._clients.setdefault(client_id, _Client())
         if not client.news:
@@ -92,7 +92,7 @@ class AgentActor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(client.wake.wait(), POLL_S)
         news, client.news = client.news, set()
-        return [self._news(client, run_id) for run_id in sorted(news) if run_id in client.watches]
+        return [self._news(client, one) for one in sorted(news) if one in client.watches]
 
     async def stop(self, drain_s: float) -> None:
         """End all runs; the actor is then ended by who asked."""
@@ -174,30 +174,30 @@ class AgentActor:
         name = f"tulip.dispatcher.{this_job_id()}.{node_id}"
         return dispatcher_actor(name, self._namespace, node_id)
 
-    def _watch(self, client_id: str, run_id: str, feed: Feed, *, events: bool) -> None:
+    def _watch(self, client_id: str, watch_id: int, watch: _Watch) -> None:
         client = self._clients.setdefault(client_id, _Client())
-        client.watches[run_id] = _Watch(feed, events)
-        feed.on_change(lambda: self._noticed(client, run_id))
-        self._noticed(client, run_id)
+        client.watches[watch_id] = watch
 
-    def _noticed(self, client: _Client, run_id: str) -> None:
-        watch = client.watches.get(run_id)
-        if watch is not None and (watch.feed.closed or watch.events):
-            client.notice(run_id)
+        def changed() -> None:
+            if watch_id in client.watches and (watch.events or watch.feed.closed):
+                client.notice(watch_id)
 
-    def _news(self, client: _Client, run_id: str) -> RunNews:
-        watch = client.watches[run_id]
+        watch.feed.on_change(changed)
+        changed()
+
+    def _news(self, client: _Client, watch_id: int) -> News:
+        watch = client.watches[watch_id]
         entries: Sequence[Emitted] = ()
         if watch.events:
             entries = watch.feed.peek(watch.position)[:PAGE_EVENTS]
             watch.position += len(entries)
             if watch.position < len(watch.feed):
-                client.notice(run_id)
-                return run_id, entries, None
+                client.notice(watch_id)
+                return watch_id, entries, None
         if not watch.feed.closed:
-            return run_id, entries, None
-        del client.watches[run_id]
-        return run_id, entries, pack_outcome(*watch.feed.settled())
+            return watch_id, entries, None
+        del client.watches[watch_id]
+        return watch_id, entries, pack_outcome(*watch.feed.settled())
 
 
 def _node_id() -> str:

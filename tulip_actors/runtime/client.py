@@ -7,7 +7,9 @@ however many of its runs this process follows.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
@@ -15,9 +17,10 @@ from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.runs import RunRequest
 from tulip_actors.errors import ClusterError, RunLost
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.portal import portal
+from tulip_actors.host.portal import portal, running_loop
 from tulip_actors.host.ports import AgentStatus, HostSpec
-from tulip_actors.runtime.agent_actor import RunNews
+from tulip_actors.runtime.agent_actor import News
+from tulip_actors.runtime.cluster import connect, end_on_sigterm, is_connected
 from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import unpack_outcome
 
@@ -27,20 +30,33 @@ _log = logging.getLogger(__name__)
 class RayClient:
     """A host in an actor. See `HostClient`. `make` makes or finds the actor; it may block."""
 
-    def __init__(self, spec: HostSpec, make: Callable[[HostSpec], Any], end: Callable[[Any], None]):
+    def __init__(
+        self, spec: HostSpec, make: Callable[[HostSpec], Any], end: Callable[[Any, HostSpec], None]
+    ):
         self._spec = spec
         self._make = make
         self._end = end
         self._client_id = RandomIds().new("client")
         self._what = f"the actor of {spec.name}"
         self._made: asyncio.Task[Any] | None = None
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[int, tuple[str, Feed]] = {}
+        self._next_watch = 0
+        self._unanswered: dict[str, bool | None] = {}
         self._polling: asyncio.Task[None] | None = None
 
     def warm(self) -> None:
-        """See `HostClient`."""
-        if self._made is None:
-            portal().submit(self._actor())
+        """See `HostClient`. Code that is not async connects here and now, in its own thread."""
+        if self._made is not None:
+            return
+        loop = running_loop()
+        if loop is None:
+            with contextlib.suppress(ClusterError):  # the run meets the same and reports it
+                connect(None, self._spec.namespace)
+        elif not is_connected() and threading.current_thread() is threading.main_thread():
+            made = portal().submit(self._actor())
+            made.add_done_callback(lambda _: _call_soon(loop, end_on_sigterm))
+            return
+        portal().submit(self._actor())
 
     def begin(self, request: RunRequest, *, events: bool) -> Feed:
         """See `HostClient`."""
@@ -87,25 +103,34 @@ class RayClient:
         return await ask(getattr(actor, method).remote(*arguments), self._what)
 
     async def _start(self, request: RunRequest, feed: Feed, events: bool) -> None:
-        await self._opened(feed, request.run_id, "start", request, self._client_id, events)
+        """Start a run. A cancel that came meanwhile has overtaken the start: it is sent again."""
+        self._unanswered[request.run_id] = None
+        await self._open(feed, request.run_id, "start", request, events)
+        wanted = self._unanswered.pop(request.run_id)
+        if wanted is not None:
+            await _quietly(self._cancel([request.run_id], wanted))
 
     async def _attach(self, run_id: str, feed: Feed) -> None:
-        await self._opened(feed, run_id, "follow", run_id, self._client_id)
+        await self._open(feed, run_id, "follow", run_id)
 
-    async def _opened(self, feed: Feed, run_id: str, method: str, *arguments: object) -> None:
+    async def _open(self, feed: Feed, run_id: str, method: str, *arguments: object) -> None:
         """Make the call that opens a feed; what it raises is the feed's end."""
-        self._feeds[run_id] = feed
+        watch_id, self._next_watch = self._next_watch, self._next_watch + 1
+        self._feeds[watch_id] = (run_id, feed)
         try:
             actor = await self._actor()
-            opening = getattr(actor, method).remote(*arguments)
+            opening = getattr(actor, method).remote(*arguments, self._client_id, watch_id)
             if self._polling is None:
                 self._polling = asyncio.ensure_future(self._poll(actor))
             await ask(opening, self._what)
         except Exception as error:  # whatever keeps the run from starting is its outcome
-            self._feeds.pop(run_id, None)
+            self._feeds.pop(watch_id, None)
             feed.close(error=error)
 
     async def _cancel(self, run_ids: Sequence[str], at_once: bool) -> None:
+        for run_id in run_ids:
+            if run_id in self._unanswered:
+                self._unanswered[run_id] = at_once or bool(self._unanswered[run_id])
         await self._ask("cancel", list(run_ids), at_once)
 
     async def _stop(self, drain_s: float) -> None:
@@ -115,32 +140,38 @@ class RayClient:
             await self._ask("stop", drain_s)
         except ClusterError as error:
             _log.debug("stop: %s", error)
-        self._end(await self._actor())
+        actor, self._made = await self._actor(), None
+        await asyncio.to_thread(self._end, actor, self._spec)
 
     async def _poll(self, actor: Any) -> None:
         """Take news while anything is followed. A host that died ends what it hosted."""
         try:
             while self._feeds:
                 news = await ask(actor.poll.remote(self._client_id), self._what)
-                for one in cast(Sequence[RunNews], news):
+                for one in cast(Sequence[News], news):
                     self._take(one)
         except Exception as error:  # every follower must be told, whatever it was
             lost, self._feeds = self._feeds, {}
-            for run_id, feed in lost.items():
+            for run_id, feed in lost.values():
                 feed.close(error=RunLost(f"run {run_id} was lost: {error}", run_id=run_id))
         finally:
             self._polling = None
 
-    def _take(self, news: RunNews) -> None:
-        run_id, entries, outcome = news
-        feed = self._feeds.get(run_id)
-        if feed is None:
+    def _take(self, news: News) -> None:
+        watch_id, entries, outcome = news
+        if watch_id not in self._feeds:
             return
+        feed = self._feeds[watch_id][1]
         if entries:
             feed.append(entries)
         if outcome is not None:
-            del self._feeds[run_id]
+            del self._feeds[watch_id]
             feed.close(*unpack_outcome(outcome))
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # that loop has ended meanwhile
+        loop.call_soon_threadsafe(function)
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:

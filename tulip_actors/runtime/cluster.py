@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import cast
 
 import ray
 
 from tulip_actors.errors import ClusterUnreachable, VersionMismatch
+from tulip_actors.host.portal import portal
 from tulip_actors.runtime.services import Versions
 from tulip_actors.runtime.spawn import services_actor
 
@@ -33,17 +38,63 @@ def connect(address: str | None, namespace: str, *, start: bool = True) -> None:
     """
     with _lock:
         if not ray.is_initialized():
+            # registered after Ray's own exit handler, so it runs before: a call under way while
+            # Ray shuts down would abort the process
+            atexit.register(portal().close)
             _checked.clear()
             chosen = address or os.environ.get("RAY_ADDRESS")
             if chosen in (None, "local") and start:
-                _start_local()
+                _in_lasting_thread(_start_local)
             else:
                 _attach(chosen or "auto")
+            end_on_sigterm()
         if namespace not in _checked:
             services_actor(namespace)
             if _state["attached"]:
                 _compare_versions(namespace)
             _checked.add(namespace)
+
+
+def _in_lasting_thread(work: Callable[[], None]) -> None:
+    """Do `work` in a thread that lives as long as the process.
+
+    The kernel ends the processes of a local Ray with the thread that started them.
+    """
+    if threading.current_thread() is threading.main_thread():
+        work()
+        return
+    outcome: Future[None] = Future()
+
+    def lasting() -> None:
+        try:
+            work()
+        except BaseException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
+        threading.Event().wait()
+
+    threading.Thread(target=lasting, name="tulip-ray", daemon=True).start()
+    outcome.result()
+
+
+def is_connected() -> bool:
+    """Whether this process uses a Ray already."""
+    return bool(ray.is_initialized())
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM end this program in order, so that a local Ray ends with it.
+
+    To be called in the main thread after connecting. Ray sets up the same when it is connected
+    there, but from any other thread its C++ part would abort the program. A handler that the
+    program has set itself stays.
+    """
+    ours = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is threading.main_thread() and (
+        ours is signal.SIG_DFL or getattr(ours, "__module__", "").startswith("ray.")
+    ):
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _start_local() -> None:

@@ -78,6 +78,7 @@ class Dispatcher:
         self._clients: dict[str, _Client] = {}
         self._toolsets: dict[str, Any] = {}
         self._calls: dict[CallKey, _Call] = {}
+        self._tickets: dict[str, list[CallKey]] = {}
         self._queue: deque[CallKey] = deque()
         self._running: set[CallKey] = set()
         self._slots = SLOTS_MIN
@@ -134,6 +135,7 @@ class Dispatcher:
         if calls.packed is not None:
             self._keep({calls.toolset: calls.packed})
         made = [self._child(parent, calls, arguments) for arguments in calls.arguments]
+        self._tickets[calls.ticket] = [call.request.key for call in made]
         parent.children_waited_for += len(made)
         self._fill_slots()
         try:
@@ -141,9 +143,13 @@ class Dispatcher:
                 await call.done.wait()
         finally:
             parent.children_waited_for -= len(made)
-            for call in made:
-                self._calls.pop(call.request.key, None)
+            for key in self._tickets.pop(calls.ticket):
+                self._calls.pop(key, None)
         return [_outcome(call) for call in made]
+
+    async def abandon(self, ticket: str) -> None:
+        """A body no longer waits for the children it asked for."""
+        await self.cancel(self._tickets.get(ticket, ()))
 
     async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
         """See `ToolExecutor`."""
@@ -245,6 +251,8 @@ class Dispatcher:
         if call.cancelled and isinstance(ended, CallLost):
             ended = _cancelled(key)
         self._running.discard(key)
+        if call.children_made:  # those that it did not wait for end with it, and before it
+            await self.cancel([child for child in self._calls if _is_below(child, {key})])
         self._end(call, ended)
         self._fill_slots()
 
@@ -289,12 +297,7 @@ class Dispatcher:
 
 
 def _is_below(key: CallKey, ancestors: set[CallKey]) -> bool:
-    parent = key.parent
-    while parent is not None:
-        if parent in ancestors:
-            return True
-        parent = parent.parent
-    return False
+    return any(ancestor in ancestors for ancestor in key.ancestors())
 
 
 def _cancelled(key: CallKey) -> CallFinished:

@@ -4,44 +4,38 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 from types import ModuleType
 from typing import Any, TypeVar
 
 from ray import cloudpickle
 
+from tulip_actors.core.ports import Runnable
 from tulip_actors.errors import ConfigError, RemoteError
+from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.tools.decorator import Tool
+from tulip_actors.tools.invoke import error_text
 
 T = TypeVar("T")
 
 
-class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # ray ships it without types
-    """cloudpickle, taught that a decorated tool is found under its function's name.
-
-    Without this a tool would travel by value, with every global its module holds.
-    """
+class _Pickler(cloudpickle.CloudPickler):
+    """cloudpickle, which asks a tool's own `__reduce__` unless its module travels by value."""
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Tool) and _is_importable(value):
-            return getattr, (sys.modules[value.fn.__module__], value.fn.__qualname__)
-        return super().reducer_override(value)
+        if isinstance(value, Tool) and _travels_by_value(value):
+            return value.reduce_by_value()
+        return super().reducer_override(value)  # type: ignore[no-untyped-call]
 
 
-def _is_importable(tool: Tool) -> bool:
-    module = sys.modules.get(getattr(tool.fn, "__module__", "") or "")
-    if module is None or module.__name__ == "__main__":
-        return False
-    if module.__name__ in cloudpickle.list_registry_pickle_by_value():
-        return False
-    return getattr(module, getattr(tool.fn, "__qualname__", ""), None) is tool
+def _travels_by_value(tool: Tool) -> bool:
+    return getattr(tool.fn, "__module__", None) in cloudpickle.list_registry_pickle_by_value()
 
 
 def pack(value: object, what: str) -> bytes:
     """A value as bytes. Raises `ConfigError` naming `what` holds something that cannot travel."""
     buffer = io.BytesIO()
     try:
-        _Pickler(buffer).dump(value)
+        _Pickler(buffer).dump(value)  # type: ignore[no-untyped-call]
     except (TypeError, pickle.PicklingError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{what} cannot be sent to another process: {error}. Build clients, locks and "
@@ -66,19 +60,37 @@ def unpack(packed: bytes) -> Any:
         ) from error
 
 
+def pack_runnable(runnable: Runnable[object], name: str) -> bytes:
+    """What a host conducts, as bytes. The error names the tool or model that cannot travel."""
+    try:
+        return pack(runnable, f"{name!r}")
+    except ConfigError:
+        if isinstance(runnable, AgentRunnable):
+            for tool in runnable.config.tools.values():
+                pack(tool, f"the tool {tool.name!r} of {name!r}")
+            pack(runnable.config.model, f"the model of {name!r}")
+        raise
+
+
 def pack_outcome(result: object, error: BaseException | None) -> bytes:
     """How a run ended, as bytes. What cannot travel is described by a `RemoteError`."""
     try:
-        return pack((result, error), "the run's outcome")
-    except ConfigError:
-        described = f"{type(error or result).__name__}: {error or result!r}"
-        return pack((None, RemoteError(f"the run's outcome could not be sent: {described}")), "it")
+        packed = pack((result, error), "the run's outcome")
+        if error is not None:
+            pickle.loads(packed)  # a class may pickle and not unpickle: its __init__ wants more
+    except Exception:
+        described = error_text(error) if error is not None else f"{type(result).__name__}"
+        text = f"the run's outcome cannot be sent to another process: {described}"
+        return pack((None, RemoteError(text)), "a description")
+    return packed
 
 
 def unpack_outcome(packed: bytes) -> tuple[object, BaseException | None]:
     """How a run ended: its result or what it raised."""
     try:
         result, error = unpack(packed)
-    except Exception as failure:  # e.g. an exception class with required arguments
-        return None, RemoteError(f"the run ended, but its outcome cannot be read here: {failure!r}")
+    except Exception as failure:  # whatever a user's class does when it is rebuilt
+        return None, RemoteError(
+            f"the run ended, but its outcome cannot be read here: {error_text(failure)}"
+        )
     return result, error

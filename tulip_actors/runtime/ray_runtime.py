@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -11,9 +12,11 @@ from tulip_actors.core.ports import BusLog
 from tulip_actors.host.ports import HostClient, HostSpec
 from tulip_actors.runtime.client import RayClient
 from tulip_actors.runtime.cluster import connect
-from tulip_actors.runtime.pickling import pack
+from tulip_actors.runtime.pickling import pack_runnable
 from tulip_actors.runtime.service_clients import ClusterBusLog
-from tulip_actors.runtime.spawn import agent_actor, services_actor
+from tulip_actors.runtime.spawn import agent_actor, existing_actor, services_actor
+
+NAME_FREE_TIMEOUT_S = 5.0
 
 
 class RayRuntime:
@@ -38,9 +41,17 @@ class RayRuntime:
 
     def _make(self, spec: HostSpec) -> Any:
         connect(None, self.namespace)
-        packed = pack(spec.runnable, f"the agent {spec.name!r}")
+        packed = pack_runnable(spec.runnable, spec.name)
         return agent_actor(packed, spec.id, spec.name, spec.namespace, spec.options)
 
 
-def _end(actor: Any) -> None:
+def _end(actor: Any, spec: HostSpec) -> None:
+    """End an actor and wait until its name is free, so that the next run may make it anew."""
     ray.kill(actor, no_restart=True)
+    deadline_s = time.monotonic() + NAME_FREE_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        try:
+            existing_actor(spec.id, spec.namespace)
+        except ValueError:
+            return
+        time.sleep(0.02)

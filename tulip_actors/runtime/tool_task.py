@@ -21,6 +21,7 @@ from tulip_actors.core.calls import (
     ToolOutcome,
     ToolRequest,
 )
+from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.frozen import Json
 from tulip_actors.errors import TulipError
 from tulip_actors.runtime.failures import ask, translated
@@ -42,8 +43,12 @@ class SentCall:
 
 @dataclass(frozen=True, slots=True)
 class ChildCalls:
-    """Calls a body asks for: one tool, many arguments. `packed` is set for a tool of its own."""
+    """Calls a body asks for: one tool, many arguments. `packed` is set for a tool of its own.
 
+    `ticket` names these calls, for a body that gives up waiting for them.
+    """
+
+    ticket: str
     parent: CallKey
     toolset: str
     packed: bytes | None
@@ -107,8 +112,13 @@ class WorkerChildren:
         self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
     ) -> Sequence[ToolOutcome]:
         """See `ChildCaller`."""
-        ref = self._dispatcher.call.remote(self._calls(parent, tool, arguments))
-        outcomes = cast(Sequence[ToolOutcome], await ask(ref, "the dispatcher"))
+        calls = self._calls(parent, tool, arguments)
+        ref = self._dispatcher.call.remote(calls)
+        try:
+            outcomes = cast(Sequence[ToolOutcome], await ask(ref, "the dispatcher"))
+        except asyncio.CancelledError:
+            self._dispatcher.abandon.remote(calls.ticket)
+            raise
         return [_unpacked(outcome) for outcome in outcomes]
 
     def call_blocking(
@@ -130,7 +140,9 @@ class WorkerChildren:
         else:
             packed = pack({tool.name: tool}, f"the tool {tool.name}")
             toolset = f"{tool.name}/{hashlib.sha256(packed).hexdigest()}"
-        return ChildCalls(parent, toolset, packed, tool.name, tool.demand, arguments)
+        return ChildCalls(
+            RandomIds().new("calls"), parent, toolset, packed, tool.name, tool.demand, arguments
+        )
 
 
 def _unpacked(outcome: ToolOutcome) -> ToolOutcome:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tulip_actors.core.calls import CallKey, CallScope, ToolOutcome
-from tulip_actors.core.frozen import Json
-from tulip_actors.errors import ToolError
+from tulip_actors.core.frozen import FrozenDict, Json
+from tulip_actors.errors import NotSerialisable, ToolError
 
 if TYPE_CHECKING:
     from tulip_actors.tools.decorator import Tool
@@ -87,9 +87,9 @@ class ToolContext:
         end the others. When all have ended the first failure is raised as a `ToolError`, or, with
         `return_exceptions=True`, each failure stands in its item's place.
         """
-        arguments = [tool.arguments_from(item) for item in items]
-        outcomes = await self.children.call(self.key, tool, arguments) if arguments else ()
-        return _values(tool, outcomes, return_exceptions)
+        batch = Batch.of(tool, items)
+        made = await self.children.call(self.key, tool, batch.valid) if batch.valid else ()
+        return batch.values(made, return_exceptions)
 
     def call_sync(self, tool: Tool, arguments: object = None, /) -> object:
         """`call` for a plain (not `async def`) tool."""
@@ -99,18 +99,49 @@ class ToolContext:
         self, tool: Tool, items: Iterable[object], *, return_exceptions: bool = False
     ) -> list[object]:
         """`map` for a plain (not `async def`) tool."""
-        arguments = [tool.arguments_from(item) for item in items]
-        outcomes = self.children.call_blocking(self.key, tool, arguments) if arguments else ()
-        return _values(tool, outcomes, return_exceptions)
+        batch = Batch.of(tool, items)
+        made = self.children.call_blocking(self.key, tool, batch.valid) if batch.valid else ()
+        return batch.values(made, return_exceptions)
 
 
-def _values(tool: Tool, outcomes: Sequence[ToolOutcome], return_exceptions: bool) -> list[object]:
-    values: list[object] = [
-        outcome.value if outcome.error is None else ToolError(f"{tool.name}: {outcome.error}")
-        for outcome in outcomes
-    ]
-    if not return_exceptions:
-        for value in values:
-            if isinstance(value, ToolError):
-                raise value
-    return values
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The items of one `map`: arguments for each, or the error that keeps it from being called."""
+
+    tool: Tool
+    items: Sequence[FrozenDict | ToolError]
+
+    @classmethod
+    def of(cls, tool: Tool, items: Iterable[object]) -> Batch:
+        """Check every item; one that does not fit does not keep the others."""
+        checked: list[FrozenDict | ToolError] = []
+        for item in items:
+            try:
+                checked.append(tool.arguments_from(item))
+            except (ToolError, NotSerialisable) as error:
+                checked.append(ToolError(f"{tool.name}: {error.message}"))
+        return cls(tool, checked)
+
+    @property
+    def valid(self) -> Sequence[FrozenDict]:
+        """The arguments of the items that can be called."""
+        return [item for item in self.items if isinstance(item, FrozenDict)]
+
+    def values(self, outcomes: Sequence[ToolOutcome], return_exceptions: bool) -> list[object]:
+        """A value per item, in their order. Raises the first failure, unless they are wanted."""
+        made = iter(outcomes)
+        values: list[object] = []
+        for item in self.items:
+            if isinstance(item, ToolError):
+                values.append(item)
+                continue
+            outcome = next(made)
+            failed = outcome.error is not None
+            values.append(
+                ToolError(f"{self.tool.name}: {outcome.error}") if failed else outcome.value
+            )
+        if not return_exceptions:
+            for value in values:
+                if isinstance(value, ToolError):
+                    raise value
+        return values

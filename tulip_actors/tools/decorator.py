@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from typing import Any, cast, overload
@@ -66,7 +68,8 @@ class Tool:
     def arguments_from(self, item: object) -> FrozenDict:
         """Validated arguments from a mapping of them, or from the tool's one argument."""
         names = self.signature.names
-        if isinstance(item, Mapping) and set(item) <= set(names):
+        required = self.signature.parameters.get("required")
+        if isinstance(item, Mapping) and set(item) <= set(names) and (item or not required):
             return self.validate(freeze_object(item, f"arguments of {self.name}"))
         if len(names) == 1:
             return self.validate({names[0]: freeze(item, f"{self.name}.{names[0]}")})
@@ -78,6 +81,21 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it had not been decorated."""
         return self.fn(*args, **kwargs)
+
+    def is_importable(self) -> bool:
+        """Whether another process finds this very tool under its function's name."""
+        module = sys.modules.get(getattr(self.fn, "__module__", None) or "")
+        if module is None or module.__name__ == "__main__":
+            return False
+        return getattr(module, getattr(self.fn, "__qualname__", ""), None) is self
+
+    def reduce_by_value(self) -> tuple[object, ...]:
+        """How the tool is pickled when it cannot be imported where it goes."""
+        return copyreg.__newobj__, (Tool,), self.__dict__  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        # by value a tool would take along every global of its module
+        return str(self.fn.__qualname__) if self.is_importable() else self.reduce_by_value()
 
     def __repr__(self) -> str:
         return f"Tool({self.name}({', '.join(self.signature.names)}))"

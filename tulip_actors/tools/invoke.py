@@ -6,7 +6,9 @@ turn what was raised into an error text. Where and beside what a body runs is th
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -14,6 +16,7 @@ from typing import cast
 from pydantic_core import to_json
 
 from tulip_actors.core.calls import ToolOutcome, ToolRequest
+from tulip_actors.core.frozen import clean_text
 from tulip_actors.errors import TulipError
 from tulip_actors.tools.context import ChildCaller, ToolContext
 from tulip_actors.tools.decorator import Tool
@@ -71,35 +74,53 @@ class Stopwatch:
 def run_plain(
     tool: Tool, request: ToolRequest, children: ChildCaller, watch: Stopwatch
 ) -> ToolOutcome:
-    """Run a plain body in this thread."""
+    """Run a plain body in this thread. Whatever it raises is its outcome.
+
+    But for KeyboardInterrupt in a main thread: that is how a running task is cancelled.
+    """
     try:
         return watch.returned(bound(tool, request, children)())
-    except Exception as error:  # whatever a body raises is its outcome
+    except KeyboardInterrupt as error:
+        if threading.current_thread() is threading.main_thread():
+            raise
+        return watch.raised(error)
+    except BaseException as error:  # also sys.exit(): it ends the body, not the process
         return watch.raised(error)
 
 
 async def run_async(
     tool: Tool, request: ToolRequest, children: ChildCaller, watch: Stopwatch
 ) -> ToolOutcome:
-    """Run a coroutine body in this event loop."""
+    """Run a coroutine body in this event loop. Whatever it raises is its outcome.
+
+    But for the CancelledError of a cancelled task; one that the body raises by itself is not that.
+    """
     try:
         return watch.returned(await cast(Awaitable[object], bound(tool, request, children)()))
-    except Exception as error:  # whatever a body raises is its outcome
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return watch.raised(error)
+    except BaseException as error:  # also sys.exit(): it ends the body, not the process
         return watch.raised(error)
 
 
 def result_text(value: object) -> str:
     """What the model sees: text as it is, everything else as JSON; None is "null"."""
     if isinstance(value, str):
-        return value
-    return to_json(
-        value, bytes_mode="base64", inf_nan_mode="constants", serialize_unknown=True
-    ).decode()
+        return clean_text(value)
+    written = to_json(value, bytes_mode="base64", inf_nan_mode="constants", serialize_unknown=True)
+    return written.decode()
 
 
 def error_text(error: BaseException) -> str:
-    """What the model sees of an exception: its text, or its type if it has none."""
+    """What the model sees of an exception: its type and text, of our own the text alone."""
+    name = type(error).__name__
+    try:
+        text = clean_text(str(error))
+    except Exception:  # an exception that cannot say what it is
+        return name
     if isinstance(error, TulipError):
-        return error.message
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return text
+    return f"{name}: {text}" if text else name

@@ -6,6 +6,7 @@ What may live here: pure functions. Hints are resolved in the function's own mod
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -85,6 +86,8 @@ def signature_of(fn: Callable[..., object], name: str) -> ToolSignature:
                 f"tool {name}: {parameter.name} is positional only; tools are called by name"
             )
         default = ... if parameter.default is parameter.empty else parameter.default
+        if default is None:
+            hint = hint | None if hint is not Any else hint  # `lang: str = None` means optional
         fields[_PREFIX + parameter.name] = (
             hint,
             Field(default, alias=parameter.name, description=described.get(parameter.name)),
@@ -110,13 +113,23 @@ def _signature(name: str, fields: dict[str, Any], context_parameter: str | None)
 
 
 def _hints(fn: Callable[..., object], name: str) -> dict[str, Any]:
+    target: object = fn
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not inspect.isroutine(target) and not isinstance(target, type):
+        target = type(target).__call__
     try:
-        return typing.get_type_hints(fn, include_extras=True)
+        return typing.get_type_hints(target, include_extras=True)
     except NameError as error:
         raise ConfigError(
             f"tool {name}: the annotation {error.name!r} cannot be found in {fn.__module__}; "
             "import it at module level (not under TYPE_CHECKING)"
         ) from error
+
+
+_NAMES = ("properties", "$defs")
+_VALUES = ("default", "const", "enum", "examples")
+"""Schema keys below which stand names of the user, or values as they are."""
 
 
 def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +167,13 @@ def describe(fn: Callable[..., object]) -> Description:
     if ":" not in text and "---" not in text:
         return Description(text)  # nothing but prose: spare the parser's import
 
-    from griffe import Docstring, DocstringSectionParameters, DocstringSectionText, Parser
+    from griffe import (
+        Docstring,
+        DocstringSectionAdmonition,
+        DocstringSectionParameters,
+        DocstringSectionText,
+        Parser,
+    )
 
     style = Parser.google
     if ":param" in text:
@@ -166,6 +185,8 @@ def describe(fn: Callable[..., object]) -> Description:
     for section in Docstring(text).parse(style, warnings=False):
         if isinstance(section, DocstringSectionText):
             prose.append(section.value)
+        elif isinstance(section, DocstringSectionAdmonition):
+            prose.append(f"{section.title}: {section.value.description}")
         elif isinstance(section, DocstringSectionParameters):
             parameters.update({item.name: item.description for item in section.value})
     return Description("\n\n".join(prose), parameters)

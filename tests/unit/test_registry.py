@@ -1,0 +1,158 @@
+"""The tools of one agent, by name; and what a body knows of its call."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tulip_actors import ConfigError, Tool, ToolContext, ToolError, ToolNotFound, tool
+from tulip_actors.core.calls import CallKey, CallScope, ToolOutcome
+from tulip_actors.tools import ToolRegistry
+
+
+@tool
+def double(x: int) -> int:
+    """Twice."""
+    return 2 * x
+
+
+def plain(x: int) -> int:
+    """A function that nobody decorated."""
+    return x
+
+
+def test_a_registry_is_a_mapping_from_names_to_tools() -> None:
+    registry = ToolRegistry([double, plain])
+    assert list(registry) == ["double", "plain"]
+    assert registry["double"] is double
+    assert "plain" in registry
+    assert "other" not in registry
+    assert len(registry) == 2
+
+
+def test_plain_functions_are_wrapped() -> None:
+    wrapped = ToolRegistry([plain])["plain"]
+    assert isinstance(wrapped, Tool)
+    assert wrapped.fn is plain
+
+
+def test_the_specs_are_in_the_order_given() -> None:
+    assert [spec.name for spec in ToolRegistry([plain, double]).specs] == ["plain", "double"]
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two tools are named 'double'"):
+        ToolRegistry([double, tool(name="double")(plain)])
+
+
+@pytest.mark.parametrize("item", [3, "double", None])
+def test_what_is_no_tool_is_refused(item: Any) -> None:
+    with pytest.raises(ConfigError, match="neither a @tool nor a function"):
+        ToolRegistry([item])
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ToolNotFound, match="no tool 'x'; the tools are: double, plain"):
+        ToolRegistry([double, plain])["x"]
+
+
+def test_an_unknown_name_in_an_empty_registry_says_that_there_is_none() -> None:
+    with pytest.raises(ToolNotFound, match="none at all"):
+        ToolRegistry()["x"]
+
+
+# the context
+
+
+class Children:
+    """A ChildCaller that runs bodies here and remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[CallKey, str, list[dict[str, Any]]]] = []
+
+    async def call(
+        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Any]]
+    ) -> Sequence[ToolOutcome]:
+        return self.call_blocking(parent, tool, arguments)
+
+    def call_blocking(
+        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Any]]
+    ) -> Sequence[ToolOutcome]:
+        self.asked.append((parent, tool.name, [dict(one) for one in arguments]))
+        return [
+            ToolOutcome(error="ValueError: 13")
+            if one["x"] == 13
+            else ToolOutcome(result="", value=tool(**one))
+            for one in arguments
+        ]
+
+
+KEY = CallKey("run_1", 2, 1)
+
+
+def a_context(children: Children) -> ToolContext:
+    scope = CallScope("run_1", "thread", "bob", "agent_1", 2, {"user": 7})
+    return ToolContext(KEY, "call_1", scope, children)
+
+
+def test_a_context_tells_whose_call_it_is() -> None:
+    ctx = a_context(Children())
+    assert (ctx.run_id, ctx.thread_id, ctx.agent, ctx.iteration) == ("run_1", "thread", "bob", 2)
+    assert (ctx.metadata, ctx.tool_call_id, ctx.attempt) == ({"user": 7}, "call_1", 1)
+
+
+def test_the_idempotency_key_names_the_call_and_nothing_else() -> None:
+    assert a_context(Children()).idempotency_key == "run_1:2.1"
+    assert str(KEY.child(3).child(0)) == "run_1:2.1.3.0"
+
+
+def test_a_context_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        a_context(Children()).attempt = 2  # type: ignore[misc]
+
+
+def test_map_asks_for_one_call_per_item_and_keeps_their_order() -> None:
+    children = Children()
+    values = asyncio.run(a_context(children).map(double, [3, {"x": 1}, 2]))
+    assert values == [6, 2, 4]
+    assert children.asked == [(KEY, "double", [{"x": 3}, {"x": 1}, {"x": 2}])]
+
+
+def test_map_over_nothing_asks_for_nothing() -> None:
+    children = Children()
+    assert asyncio.run(a_context(children).map(double, [])) == []
+    assert children.asked == []
+
+
+def test_map_takes_any_iterable_once() -> None:
+    assert a_context(Children()).map_sync(double, (n for n in range(3))) == [0, 2, 4]
+
+
+def test_map_raises_the_first_failure_after_all_have_ended() -> None:
+    children = Children()
+    with pytest.raises(ToolError, match="double: ValueError: 13"):
+        a_context(children).map_sync(double, [1, 13, 2])
+    assert len(children.asked[0][2]) == 3
+
+
+def test_map_leaves_failures_in_place_when_asked_for() -> None:
+    values = a_context(Children()).map_sync(double, [1, 13, 2], return_exceptions=True)
+    assert (values[0], values[2]) == (2, 4)
+    assert isinstance(values[1], ToolError)
+
+
+def test_call_gives_one_value_and_takes_falsy_items_as_they_are() -> None:
+    ctx = a_context(Children())
+    assert ctx.call_sync(double, 0) == 0
+    assert asyncio.run(ctx.call(double, {"x": 2})) == 4
+
+
+def test_a_call_key_leads_to_its_parent() -> None:
+    assert KEY.parent is None
+    assert KEY.child(3).parent == KEY
+    assert KEY.child(3).child(1).parent == KEY.child(3)
+    assert sorted([KEY.child(1), KEY, KEY.child(0)]) == [KEY, KEY.child(0), KEY.child(1)]
