@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tulip_actors.core.frozen import EMPTY, JsonObject
+from tulip_actors.core.frozen import EMPTY, JsonObject, TokenCounts
 from tulip_actors.core.messages import ToolCall
 
 Assessment = Literal["on_track", "stuck", "new_findings", "loop_detected"]
@@ -111,7 +111,7 @@ class ModelChunkEvent(TulipEvent):
     tool_calls: tuple[ToolCallDelta, ...] = ()
     done: bool = False
     reasoning: str | None = None
-    usage: dict[str, int] | None = None
+    usage: TokenCounts | None = None
     stop_reason: str | None = None
 
 
@@ -132,7 +132,7 @@ class ModelCompleteEvent(TulipEvent):
     event_type: Literal["model_complete"] = "model_complete"
     content: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
-    usage: dict[str, int] | None = None
+    usage: TokenCounts | None = None
     stop_reason: str | None = None
 
 
@@ -180,7 +180,7 @@ class TerminateEvent(TulipEvent):
     final_confidence: float = 0.0
     total_tool_calls: int = 0
     final_message: str | None = None
-    usage: dict[str, int] | None = None
+    usage: TokenCounts | None = None
     condition: str | None = None
     stop_reason: str = "complete"
 

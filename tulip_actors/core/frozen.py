@@ -8,7 +8,7 @@ accepted by json and msgpack), whose mutators raise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, TypeAlias, cast
 
 from pydantic_core import CoreSchema, core_schema
@@ -28,6 +28,12 @@ class _FrozenObject:
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(lambda v: freeze_object(v, "value"))
 
+
+TokenCounts: TypeAlias = Annotated[Mapping[str, int], _FrozenObject()]
+"""Counts by name, read-only."""
+
+DEPTH_MAX = 100
+"""Nesting that is accepted: far more than anyone means, far less than a decoder's limit."""
 
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """What MessagePack can hold, and most JSON readers cannot exceed either."""
@@ -123,18 +129,15 @@ def freeze_object(value: Mapping[str, object], path: str) -> FrozenDict:
 def _freeze(value: object, path: str, above: tuple[int, ...]) -> Json:
     if value is None or isinstance(value, bool):
         return value
-    if type(value) is int:
-        return _integer(value, path)
-    if type(value) is str:
-        return _text(value, path)
-    if type(value) is float:
-        if math.isfinite(value):
-            return value
-        raise NotSerialisable(f"{path} is {value}, which JSON cannot hold: use null", path=path)
+    check = _SCALARS.get(type(value))
+    if check is not None:
+        return check(value, path)
     if type(value) in (FrozenDict, FrozenList):
         return cast(Json, value)
     if id(value) in above:
         raise NotSerialisable(f"{path} contains itself", path=path)
+    if len(above) >= DEPTH_MAX:
+        raise NotSerialisable(f"{path:.80} is nested deeper than {DEPTH_MAX} levels", path=path)
     inner = (*above, id(value))
     if isinstance(value, Mapping):
         return FrozenDict(
@@ -147,6 +150,12 @@ def _freeze(value: object, path: str, above: tuple[int, ...]) -> Json:
         "store text, numbers, lists and mappings, for example an id by which it can be found again",
         path=path,
     )
+
+
+def _number(value: float, path: str) -> float:
+    if math.isfinite(value):
+        return value
+    raise NotSerialisable(f"{path} is {value}, which JSON cannot hold: use null", path=path)
 
 
 def _integer(value: int, path: str) -> int:
@@ -179,3 +188,6 @@ def _key(key: object, path: str) -> str:
     raise NotSerialisable(
         f"{path} has the key {key!r} of type {type(key).__name__}; keys must be text", path=path
     )
+
+
+_SCALARS: dict[type, Callable[[Any, str], Json]] = {str: _text, int: _integer, float: _number}

@@ -191,14 +191,9 @@ class HostedRun:
     # for the host
 
     async def begin(self) -> None:
-        """Become the writer of the run's thread, or, cancelled meanwhile, leave no trace there."""
+        """Become the writer of the run's thread."""
         store = self._ports.store
-        acquiring = asyncio.ensure_future(store.acquire(self.thread_id, self.run_id, LEASE_S))
-        try:
-            self.epoch = await asyncio.shield(acquiring)
-        except asyncio.CancelledError:
-            await store.release(self.thread_id, await acquiring)
-            raise
+        self.epoch = await store.acquire(self.thread_id, self.run_id, LEASE_S)
         self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
         self._sink.follow(self._writer)
 

@@ -114,7 +114,7 @@ class RunHost:
         result: object = None
         failure: BaseException | None = None
         try:
-            await run.begin()
+            await self._begin(run)
             run.record(RunStarted(run.run_id, run.next_seq, run.clock.now(), run.request))
             CURRENT_RUN.set(run)
             result = await self.runnable.conduct(run.request.input, run)
@@ -132,6 +132,15 @@ class RunHost:
             while len(self._ended) > ENDED_RUNS_KEPT:
                 self._ended.popitem(last=False)
             run.feed.close(result, failure)
+
+    async def _begin(self, run: HostedRun) -> None:
+        """Begin in any case: a cancel meanwhile is left to the Runnable's own way out."""
+        beginning = asyncio.ensure_future(run.begin())
+        try:
+            await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            run.cancel_requested = True
+            await beginning
 
     async def _route_updates(self) -> None:
         async for batch in self._ports.executor.updates():

@@ -44,6 +44,7 @@ class Turn:
     children: dict[CallKey, ToolRequest] = field(default_factory=dict)
     outcomes: dict[int, ToolOutcome] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
+    announced: set[CallKey] = field(default_factory=set)
 
 
 async def execute(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
@@ -85,8 +86,14 @@ async def _announce(turn: Turn) -> None:
         ctx.record(ToolIntents(ctx.run_id, ctx.next_seq, ctx.clock.now(), intents, executor))
         await ctx.durable()
         await ctx.reach("intents_stored")
-    for request in turn.requests.values():
-        ctx.emit(_start(request))
+    _announce_rest(turn)
+
+
+def _announce_rest(turn: Turn) -> None:
+    for key, request in turn.requests.items():
+        if key not in turn.announced:
+            turn.announced.add(key)
+            turn.ctx.emit(_start(request))
 
 
 def _request(turn: Turn, slot: int, call: ToolCall) -> ToolRequest:
@@ -154,6 +161,7 @@ def _finish(turn: Turn, slot: int, outcome: ToolOutcome) -> None:
 def _close_open(turn: Turn) -> None:
     """Give every call that has none a result, so that no start lacks its complete."""
     closed = ToolOutcome(error=CANCELLED, error_type="cancelled")
+    _announce_rest(turn)
     _close_children(turn)
     for slot in range(len(turn.calls)):
         if slot not in turn.outcomes:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.invoke import Stopwatch, run_async, run_plain
 
 TOOLSETS_KEPT = 32
+CANCEL_NOTICED_S = 0.05
 _toolsets: OrderedDict[str, Mapping[str, Tool]] = OrderedDict()
 
 
@@ -73,7 +74,7 @@ def run_call(
     else:
         children = WorkerChildren(dispatcher, request, tools)
         if tool.is_async:
-            outcome = asyncio.run(run_async(tool, request, children, watch))
+            outcome = asyncio.run(_attentively(run_async(tool, request, children, watch)))
         else:
             outcome = run_plain(tool, request, children, watch)
     if request.key.index and outcome.error is None:
@@ -81,6 +82,25 @@ def run_call(
     else:
         outcome = replace(outcome, value=None)
     yield CallFinished(request.key, outcome)
+
+
+async def _attentively(body: Coroutine[Any, Any, ToolOutcome]) -> ToolOutcome:
+    """Run a body so that a cancel is noticed while it only waits.
+
+    Ray cancels by a flag that Python looks at between two instructions; a loop that sleeps in the
+    kernel executes none.
+    """
+    loop = asyncio.get_running_loop()
+
+    def tick() -> None:
+        nonlocal timer
+        timer = loop.call_later(CANCEL_NOTICED_S, tick)
+
+    timer = loop.call_later(CANCEL_NOTICED_S, tick)
+    try:
+        return await body
+    finally:
+        timer.cancel()
 
 
 def _with_packed_value(outcome: ToolOutcome, watch: Stopwatch) -> ToolOutcome:

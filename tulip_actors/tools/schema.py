@@ -45,6 +45,10 @@ class ToolSignature:
             )
         except NotSerialisable as error:
             raise ToolArgumentsInvalid(error.message) from None
+        except Exception as error:  # a serialiser of the user's own
+            raise ToolArgumentsInvalid(
+                f"the arguments of {tool_name} cannot be written as JSON: {error}"
+            ) from error
 
     def bind(self, tool_name: str, arguments: Mapping[str, Json]) -> dict[str, object]:
         """The arguments as the Python values that the signature names."""
@@ -63,6 +67,10 @@ class ToolSignature:
                 f"the arguments of {tool_name} are not valid: {problems}. "
                 f"Send a JSON object with: {', '.join(self.names) or 'no arguments'}"
             ) from None
+        except Exception as error:  # a validator of the user's own that raised something else
+            raise ToolArgumentsInvalid(
+                f"the arguments of {tool_name} cannot be checked: {type(error).__name__}: {error}"
+            ) from error
 
 
 def signature_of(fn: Callable[..., object], name: str) -> ToolSignature:
