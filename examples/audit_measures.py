@@ -30,7 +30,7 @@ def read_source(path: Path) -> str:
 def _tree(folder: str, path: str, source: str | None) -> tuple[str, ast.Module]:
     """A file's text and syntax tree. Raises what keeps it from being read: the call's error."""
     text = read_source(Path(folder, path)) if source is None else source
-    return text, ast.parse(text)
+    return text, ast.parse(text, path)
 
 
 # --- size and complexity ---------------------------------------------------------------------

@@ -268,7 +268,7 @@ def _workers(events: Sequence[TulipEvent]) -> str:
     nodes = len({node for node, _ in calls})
     return "\n\n".join([
         "## Where the calls ran",
-        f"{sum(calls.values())} calls in {len(calls)} processes on {nodes} nodes.",
+        f"Calls: {sum(calls.values())}. Processes: {len(calls)}. Nodes: {nodes}.",
         table(["node", "process", "calls", "busy ms"], rows),
     ])  # fmt: skip
 

@@ -195,9 +195,8 @@ def _shown(
     instructions = [message for message in messages[:1] if message.role is Role.SYSTEM]
     examples: list[Message] = []
     if tools:
-        examples = [
-            one for label in ("web-shop", "src", "billing_2") for one in _use(tools[0], label)
-        ]
+        # Two are enough, and every further one costs a second of reading.
+        examples = [*_use(tools[0], "web-shop", 12), *_use(tools[0], "src", 40)]
     elif "response_format" in settings:
         examples = [
             one
@@ -207,14 +206,13 @@ def _shown(
     return [*instructions, *examples, *messages[len(instructions) :]]
 
 
-def _use(tool: ToolSpec, label: str) -> list[Message]:
+def _use(tool: ToolSpec, label: str, files: int) -> list[Message]:
     call = ToolCall(f"call_{label}", tool.name, {"folder": label})
-    result = ToolResult(call.id, tool.name, '{"files": 12, "unreadable": 0, "worst": ["a.py"]}')
     return [
         Message.user(task_for(label, IDS)),
         Message.assistant("", (call,)),
-        Message.tool(result),
-        Message.assistant("The scan measured 12 files. The worst is a.py."),
+        Message.tool(ToolResult(call.id, tool.name, json.dumps({"files": files}))),
+        Message.assistant(f"It measured {files} files."),
     ]
 
 
@@ -257,10 +255,10 @@ def job(target: Path, model: ChatModel) -> Job:
             Specialist(
                 id=name,
                 description=description,
-                system_prompt="You review code. Call your tool once with the folder that the task "
-                "names, then say in two sentences what it found.",
+                system_prompt="You review code. Call your tool with the folder of the task, "
+                "then say what it found.",
                 tools=[scan],
-                agent_options={"max_iterations": 4},
+                max_iterations=4,
             )
             for name, (description, scan) in SPECIALISTS.items()
         ],
@@ -281,8 +279,11 @@ def job(target: Path, model: ChatModel) -> Job:
 
 def problem(result: object, events: Sequence[TulipEvent]) -> str | None:
     """Why the audit is not what it should be: a member failed, or its model used no tool."""
-    stated = stated_problem(result, events)
-    if stated is not None:
-        return stated
-    idle = [one.id for one in audit_report.members_of(events) if one.scan is None]
-    return f"the model of {', '.join(idle)} made no successful scan" if idle else None
+    members: dict[str, list[str]] = {}
+    for one in audit_report.members_of(events):
+        if one.state.startswith("failed"):
+            members.setdefault(one.state, []).append(one.id)
+        elif one.scan is None:
+            members.setdefault("the model made no successful scan", []).append(one.id)
+    each = [f"{', '.join(ids)}: {text}" for text, ids in members.items()]
+    return "; ".join(each) or stated_problem(result, events)

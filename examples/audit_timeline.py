@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape
 
 from tulip_actors import (
     OrchestratorDecisionEvent,
+    SpecialistStartEvent,
     ThinkEvent,
     ToolCompleteEvent,
     TulipEvent,
@@ -76,10 +77,12 @@ def _lanes(events: Iterable[TulipEvent], zero: float) -> tuple[list[Lane], list[
         source, now_s = event.source, event.timestamp.timestamp() - zero
         if source is None:
             continue
+        if isinstance(event, SpecialistStartEvent):
+            last_s[event.member_run_id] = now_s  # its process may still have to come up
         who = source.specialist_id or ""
         lane = agents.setdefault(source.run_id, Lane(f"{who or source.agent} · pid {source.pid}"))
         began_s = last_s.setdefault(source.run_id, now_s)
-        if isinstance(event, ThinkEvent):
+        if isinstance(event, ThinkEvent) and lane.bars:
             lane.bars.append(Bar(began_s, now_s, "model", who, f"turn {event.iteration}"))
         elif isinstance(event, OrchestratorDecisionEvent):
             lane.bars.append(Bar(now_s, now_s, "decision", "", event.decision))

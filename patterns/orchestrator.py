@@ -36,22 +36,35 @@ Router = Callable[[str, Sequence["Specialist"]], Sequence[str]]
 Decision = Literal["invoke_specialist", "correlate", "summarize", "finalize"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Specialist:
     """A member: an agent of its own, with its tools, in an actor of its own.
 
     `description` tells a router what it is good for. `model=None` takes the orchestrator's.
-    `agent_options` go to `Agent` (max_iterations, actor, ...).
+    `agent_options` are those of `Agent` (max_iterations, actor, ...).
     """
 
-    id: str
-    name: str | None = None
-    specialist_type: str | None = None
-    description: str = ""
-    system_prompt: str | None = None
-    tools: Sequence[Tool | Callable[..., object]] = ()
-    model: ChatModel | str | None = None
-    agent_options: Mapping[str, Any] = field(default_factory=dict)
+    def __init__(
+        self,
+        *,
+        id: str,
+        name: str | None = None,
+        specialist_type: str | None = None,
+        description: str = "",
+        system_prompt: str | None = None,
+        tools: Sequence[Tool | Callable[..., object]] = (),
+        model: ChatModel | str | None = None,
+        **agent_options: Any,
+    ) -> None:
+        if not isinstance(id, str) or not id.strip():
+            raise ConfigError(f"id: give a specialist a short name such as 'docs', not {id!r:.80}")
+        self.id = id
+        self.name = name or id
+        self.specialist_type = specialist_type
+        self.description = description
+        self.system_prompt = system_prompt
+        self.tools = tuple(tools)
+        self.model = model
+        self.agent_options = agent_options
 
     def agent(self, model: ChatModel | str | None, runtime: str, namespace: str) -> Agent:
         """The agent that does this specialist's work."""
@@ -61,7 +74,10 @@ class Specialist:
                 f"specialist {self.id!r} has no model: give it one, or give the orchestrator one"
             )
         options = {"runtime": runtime, "namespace": namespace, **self.agent_options}
-        return Agent(chosen, self.tools, self.system_prompt, name=self.name or self.id, **options)
+        return Agent(chosen, self.tools, self.system_prompt, name=self.name, **options)
+
+    def __repr__(self) -> str:
+        return f"Specialist({self.id!r}, tools={list(self.tools)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,7 @@ async def test_f16_a_cancel_right_after_the_start_is_not_lost(agent: Agent, tmp_
         handle = agent.start(prompt)
         handle.cancel()
         assert_well_formed(await collected(handle.events()))
+        assert (await within(handle.result())).stop_reason == "cancelled"
 
 
 async def test_f16_a_cancel_before_the_actor_is_there_is_not_lost(

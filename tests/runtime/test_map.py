@@ -99,9 +99,7 @@ async def test_c22_three_hundred_items_are_three_hundred_calls(agent: Agent) -> 
     assert_well_formed(events)
     starts = [event for event in events if isinstance(event, ToolStartEvent)]
     assert len(starts) == 301
-    parent = next(
-        e for e in events if isinstance(e, ToolCompleteEvent) and e.tool_name == "atotal"
-    )
+    parent = next(e for e in events if isinstance(e, ToolCompleteEvent) and e.tool_name == "atotal")
     assert parent.result == str(299 * 300)
 
 

@@ -383,9 +383,7 @@ async def test_stop_lets_runs_end_that_are_quick_enough(runtime: str) -> None:
     from tests.runtime.support import naps
     from tulip_actors.testing import ScriptedModel, tool_call
 
-    agent = Agent(
-        ScriptedModel([tool_call("naps", seconds=0.3), "done"]), [naps], runtime=runtime
-    )
+    agent = Agent(ScriptedModel([tool_call("naps", seconds=0.3), "done"]), [naps], runtime=runtime)
     handle = agent.start("x")
     await within(anext(handle.events()))
     await within(agent.stop(drain_s=DEADLINE_S), 2 * DEADLINE_S)

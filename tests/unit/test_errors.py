@@ -150,9 +150,7 @@ def drawn() -> dict[str, str | None]:
 
 
 def test_the_drawing_at_the_top_is_the_tree() -> None:
-    real = {
-        cls.__name__: None if cls is TulipError else cls.__bases__[0].__name__ for cls in TREE
-    }
+    real = {cls.__name__: None if cls is TulipError else cls.__bases__[0].__name__ for cls in TREE}
     assert drawn() == real
 
 

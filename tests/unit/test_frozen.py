@@ -92,7 +92,9 @@ def test_inner_containers_are_read_only_too() -> None:
         frozen["map"]["a"]["b"].append(1)
 
 
-@pytest.mark.parametrize("travel", [copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))])
+@pytest.mark.parametrize(
+    "travel", [copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))]
+)
 def test_a_copy_is_equal_and_read_only_still(travel: Callable[[Any], Any]) -> None:
     frozen = travel(freeze(NESTED))
     assert frozen == NESTED
@@ -156,7 +158,9 @@ def test_what_json_cannot_say_is_refused_with_path_and_type(
 
 
 def test_an_object_that_must_be_a_mapping_is_named() -> None:
-    with pytest.raises(NotSerialisable, match="metadata must be a mapping with text keys, not list"):
+    with pytest.raises(
+        NotSerialisable, match="metadata must be a mapping with text keys, not list"
+    ):
         freeze_object([1], "metadata")  # type: ignore[arg-type]
 
 

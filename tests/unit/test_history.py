@@ -39,7 +39,10 @@ def test_a_history_is_a_sequence_like_a_tuple() -> None:
     assert history != "123"
 
 
-@pytest.mark.parametrize("where", [slice(None), slice(1, 3), slice(-2, None), slice(None, None, -1), slice(5, 9), slice(0, 4, 2)])
+@pytest.mark.parametrize(
+    "where",
+    [slice(None), slice(1, 3), slice(-2, None), slice(None, None, -1), slice(5, 9), slice(0, 4, 2)],
+)
 def test_a_slice_is_the_tuple_it_would_be(where: slice) -> None:
     items = (1, 2, 3, 4)
     assert History(items)[where] == items[where]
@@ -129,7 +132,9 @@ def test_equal_histories_have_equal_hashes() -> None:
     assert hash(History([1, 2])) == hash(History([1]).with_items(2)) == hash((1, 2))
 
 
-@pytest.mark.parametrize("change", ["append", "extend", "__setitem__", "__delitem__", "sort", "pop"])
+@pytest.mark.parametrize(
+    "change", ["append", "extend", "__setitem__", "__delitem__", "sort", "pop"]
+)
 def test_it_has_no_mutators(change: str) -> None:
     assert not hasattr(History([1]), change)
 

@@ -209,7 +209,8 @@ def test_a_default_that_holds_a_title_stays_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["model", "json", "copy", "validate", "schema", "self_", "arg_x", "model_config", "x" * 40]
+    "name",
+    ["model", "json", "copy", "validate", "schema", "self_", "arg_x", "model_config", "x" * 40],
 )
 def test_no_parameters_name_collides_with_pydantics_own(name: str) -> None:
     scope: dict[str, Any] = {}

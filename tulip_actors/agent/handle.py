@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
@@ -49,7 +48,7 @@ def _decoded(encoded: str) -> dict[str, int]:
         if raw.startswith(b"r1:"):
             seen = msgpack.unpackb(raw[3:])
             return {str(run_id): int(seq) for run_id, seq in seen.items()}
-    except (binascii.Error, ValueError, AttributeError, msgpack.UnpackException):
+    except (ValueError, TypeError, OverflowError, AttributeError, msgpack.UnpackException):
         pass
     raise ConfigError(f"after: {encoded!r:.40} is not a cursor of a run; pass a handle.cursor")
 

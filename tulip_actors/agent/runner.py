@@ -106,7 +106,11 @@ class Runner(Generic[ResultT]):
         return portal().call_blocking(self.arun(prompt, **options))
 
     def start(self, prompt: str, **options: Unpack[RunOptions]) -> RunHandle[ResultT]:
-        """Start a run that goes on by itself; returns at once. A failed start shows in `result`."""
+        """Start a run that goes on by itself; returns at once. A failed start shows in `result`.
+
+        The first one in code that is not async connects to the cluster, and raises what fails in
+        that.
+        """
         return self.begin(_request(prompt, **options))
 
     def begin(self, request: RunRequest) -> RunHandle[ResultT]:

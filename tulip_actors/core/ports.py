@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from random import Random
 from typing import Protocol, TypeVar, runtime_checkable
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
@@ -317,6 +318,14 @@ class RunContext(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
+        ...
+
+    def new_id(self, kind: str, key: str) -> str:
+        """An id that nobody else has, the same whenever this run asks under the same key."""
+        ...
+
+    def random(self, key: str) -> Random:
+        """Randomness that is the same whenever this run asks under the same key."""
         ...
 
 

@@ -67,8 +67,9 @@ class ReasoningStep:
 class AgentState:
     """One run's state. Frozen: every `with_...` returns a new one that shares what did not change.
 
-    `iteration` counts completed turns. `confidence` stays within 0 and 1. `metadata` is JSON-able,
-    checked on entry, handed out read-only.
+    `iteration` counts completed turns. `tools_called` and `tools_succeeded` are the names of this
+    run's calls. `confidence` stays within 0 and 1. `metadata` is JSON-able, checked on entry,
+    handed out read-only.
     """
 
     run_id: str
@@ -84,6 +85,8 @@ class AgentState:
     prompt_tokens_used: int = 0
     completion_tokens_used: int = 0
     metered: bool = False
+    tools_called: frozenset[str] = frozenset()
+    tools_succeeded: frozenset[str] = frozenset()
     errors: History[str] = field(default_factory=History)
     metadata: JsonObject = EMPTY
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -101,8 +104,19 @@ class AgentState:
         return replace(self, messages=self.messages.with_items(*messages))
 
     def with_tool_execution(self, execution: ToolExecution) -> AgentState:
-        """The state with one more finished tool call."""
-        return replace(self, tool_executions=self.tool_executions.with_items(execution))
+        """The state with one more finished call; one of an earlier run is kept, not counted."""
+        executions = self.tool_executions.with_items(execution)
+        if execution.run_id != self.run_id:
+            return replace(self, tool_executions=executions)
+        name = execution.tool_name
+        return replace(
+            self,
+            tool_executions=executions,
+            tools_called=_with(self.tools_called, name),
+            tools_succeeded=_with(self.tools_succeeded, name)
+            if execution.success
+            else self.tools_succeeded,
+        )
 
     def with_reasoning_step(self, step: ReasoningStep) -> AgentState:
         """The state with one more reasoning step."""
@@ -181,6 +195,10 @@ class AgentState:
         except ValidationError as error:
             path = ".".join(str(part) for part in error.errors()[0]["loc"])
             raise NotSerialisable(f"not a checkpoint: {error}", path=path) from error
+
+
+def _with(names: frozenset[str], name: str) -> frozenset[str]:
+    return names if name in names else names | {name}
 
 
 @cache

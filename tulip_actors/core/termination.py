@@ -8,9 +8,11 @@ normalised literal that belongs (`stop_reason`), so nobody ever searches in text
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from tulip_actors.core.messages import Message, Role
 from tulip_actors.core.state import AgentState
 
 StopReason = Literal[
@@ -137,3 +139,145 @@ class MaxIterations(TerminationCondition):
 
     def __repr__(self) -> str:
         return f"MaxIterations({self.limit})"
+
+
+class TokenLimit(TerminationCondition):
+    """Fires when the run has used `limit` tokens, as far as the provider reported them."""
+
+    stop_reason = "token_budget"
+
+    def __init__(self, limit: int) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ValueError(f"TokenLimit needs a whole number of tokens from 1, not {limit!r}")
+        self.limit = limit
+
+    def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
+        return state.total_tokens_used >= self.limit, None
+
+    def __repr__(self) -> str:
+        return f"TokenLimit({self.limit})"
+
+
+class TimeLimit(TerminationCondition):
+    """Fires when the run, or its part since a resume, has taken `seconds` of wall-clock time."""
+
+    stop_reason = "time_budget"
+
+    def __init__(self, seconds: float) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise ValueError(f"TimeLimit needs a number of seconds above 0, not {seconds!r}")
+        self.seconds = seconds
+
+    def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
+        elapsed_s = ctx.get("elapsed_s", 0.0)
+        return isinstance(elapsed_s, int | float) and elapsed_s >= self.seconds, None
+
+    def __repr__(self) -> str:
+        return f"TimeLimit({self.seconds})"
+
+
+class NoToolCalls(TerminationCondition):
+    """Fires when the model's last message made no tool calls."""
+
+    stop_reason = "no_tools"
+
+    def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
+        last = _last_answer(state)
+        return last is not None and not last.tool_calls, None
+
+
+class ToolCalled(TerminationCondition):
+    """Fires when a tool was called in this run; with `require_success`, without an error."""
+
+    stop_reason = "terminal_tool"
+
+    def __init__(self, tool_name: str, require_success: bool = False) -> None:
+        if not isinstance(tool_name, str) or not tool_name:
+            raise ValueError(f"ToolCalled needs a tool's name, not {tool_name!r}")
+        self.tool_name = tool_name
+        self.require_success = require_success
+
+    def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
+        names = state.tools_succeeded if self.require_success else state.tools_called
+        return self.tool_name in names, None
+
+    def __repr__(self) -> str:
+        more = ", require_success=True" if self.require_success else ""
+        return f"ToolCalled({self.tool_name!r}{more})"
+
+
+class ConfidenceMet(TerminationCondition):
+    """Fires when reflexion's confidence has reached `threshold`."""
+
+    stop_reason = "confidence_met"
+
+    def __init__(self, threshold: float) -> None:
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+            raise ValueError(f"ConfidenceMet needs a number from 0 to 1, not {threshold!r}")
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"ConfidenceMet needs a number from 0 to 1, not {threshold}")
+        self.threshold = threshold
+
+    def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
+        return state.confidence >= self.threshold, None
+
+    def __repr__(self) -> str:
+        return f"ConfidenceMet({self.threshold})"
+
+
+class TextMention(TerminationCondition):
+    """Fires when the model's last text contains `text`, in any case unless `case_sensitive`."""
+
+    def __init__(self, text: str, case_sensitive: bool = False) -> None:
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"TextMention needs the text to look for, not {text!r}")
+        self.text = text
+        self.case_sensitive = case_sensitive
+
+    def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
+        last = _last_answer(state)
+        if last is None:
+            return False, None
+        if self.case_sensitive:
+            return self.text in last.content, None
+        return self.text.casefold() in last.content.casefold(), None
+
+    def __repr__(self) -> str:
+        more = ", case_sensitive=True" if self.case_sensitive else ""
+        return f"TextMention({self.text!r}{more})"
+
+
+class CustomCondition(TerminationCondition):
+    """Fires when `fn(state, **ctx)` returns True or `(True, reason)`.
+
+    A reason that is one of the normalised literals is the run's `stop_reason` as well.
+    """
+
+    def __init__(self, fn: Callable[..., bool | tuple[bool, str | None]]) -> None:
+        if not callable(fn):
+            raise ValueError(f"CustomCondition needs a function of the state, not {fn!r:.80}")
+        self.fn = fn
+
+    def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
+        answer = self.fn(state, **ctx)
+        return answer if isinstance(answer, tuple) else (bool(answer), None)
+
+    def ending(self, state: AgentState, **ctx: object) -> Ending | None:
+        fires, reason = self.check(state, **ctx)
+        if not fires:
+            return None
+        literal = _LITERALS.get(reason or "", self.stop_reason)
+        return Ending(reason or type(self).__name__, literal, repr(self))
+
+    def __repr__(self) -> str:
+        return f"CustomCondition({getattr(self.fn, '__name__', type(self.fn).__name__)})"
+
+
+_LITERALS: dict[str, StopReason] = {literal: literal for literal in get_args(StopReason)}
+
+
+def _last_answer(state: AgentState) -> Message | None:
+    for message in reversed(state.messages):
+        if message.role is Role.ASSISTANT:
+            return message
+    return None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from random import Random
 
 from tulip_actors.core.calls import CallFinished, CallKey, CallLost, ToolRequest, ToolUpdate
+from tulip_actors.core.current import CURRENT_RUN
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.events import TerminateEvent, TulipEvent
 from tulip_actors.core.messages import Message
-from tulip_actors.core.ports import ChatModel, Clock, RunStarter
+from tulip_actors.core.ports import ChatModel, Clock, Runnable, RunStarter
 from tulip_actors.core.runs import ModelResponse, ModelTurn, Record, RunRequest
 from tulip_actors.errors import RunCancelled
 from tulip_actors.host.feed import Feed
@@ -33,8 +35,9 @@ class HostedRun:
         self.agent_id = host_id
         self.feed = Feed()
         self.cancel_requested = False
-        self.stopped = False
         self.epoch = 0
+        self._stopped = False
+        self._conducting: asyncio.Task[object] | None = None
         self._ports = ports
         self._sink = RunSink(request, name, ports.node_id, self.feed, publisher)
         self._writer: RecordWriter | None = None
@@ -168,6 +171,14 @@ class HostedRun:
         """See `RunContext`."""
         await self.clock.sleep(seconds)
 
+    def new_id(self, kind: str, key: str) -> str:
+        """See `RunContext`."""
+        return derived_id(kind, self.run_id, key)
+
+    def random(self, key: str) -> Random:
+        """See `RunContext`."""
+        return Random(derived_id("seed", self.run_id, key))
+
     async def call_tools(self, requests: Sequence[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
         """See `RunContext`."""
         inbox: asyncio.Queue[ToolUpdate] = asyncio.Queue()
@@ -196,6 +207,27 @@ class HostedRun:
         self.epoch = await store.acquire(self.thread_id, self.run_id, LEASE_S)
         self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
         self._sink.follow(self._writer)
+
+    async def conducted(self, runnable: Runnable[object]) -> object:
+        """Let the Runnable do its job, in a task of its own: what is cancelled is that alone.
+
+        A cancel that came before lets it take its first step, so that an agent ends its own way.
+        """
+        CURRENT_RUN.set(self)
+        self._conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
+        if self._stopped:
+            await asyncio.sleep(0)
+            self._conducting.cancel()
+        return await self._conducting
+
+    def cancel(self, *, at_once: bool) -> None:
+        """Set the flag, or stop what is conducted. Once that has ended there is nothing to stop."""
+        self.cancel_requested = True
+        if not at_once or self._stopped:
+            return  # a second cancel would tear the run out of its own ending
+        self._stopped = True
+        if self._conducting is not None:
+            self._conducting.cancel()
 
     async def end(self, last: TerminateEvent) -> Exception | None:
         """Store the rest, emit the last event if the Runnable has not, give the thread back.

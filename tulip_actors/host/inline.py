@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from tulip_actors.core.ports import BusLog, Runnable
 from tulip_actors.core.runs import RunRequest
@@ -68,11 +67,12 @@ class InlineClient:
         self._spec = spec
         self._runtime = runtime
         self._lock = threading.Lock()
-        self._hosts: WeakKeyDictionary[asyncio.AbstractEventLoop, RunHost] = WeakKeyDictionary()
+        self._hosts: dict[asyncio.AbstractEventLoop, RunHost] = {}
         self._loop_of_run: dict[str, asyncio.AbstractEventLoop] = {}
 
     def begin(self, request: RunRequest, *, events: bool) -> Feed:
         """See `HostClient`."""
+        self._forget_closed_loops()
         loop = running_loop()
         if loop is None:
             loop = portal().loop
@@ -144,6 +144,12 @@ class InlineClient:
                 await asyncio.wrap_future(
                     asyncio.run_coroutine_threadsafe(host.stop(drain_s), loop)
                 )
+
+    def _forget_closed_loops(self) -> None:
+        with self._lock:
+            for loop in [loop for loop in self._hosts if loop.is_closed()]:
+                del self._hosts[loop]
+                self._loop_of_run = {r: on for r, on in self._loop_of_run.items() if on is not loop}
 
     def _host(self, loop: asyncio.AbstractEventLoop) -> RunHost:
         with self._lock:

@@ -98,7 +98,11 @@ class HostClient(Protocol):
         ...
 
     def warm(self) -> None:
-        """Begin to make the host, if it is not there; returns without waiting."""
+        """Begin to make the host, if it is not there.
+
+        Returns without waiting for it. Code that is not async is connected to the cluster here,
+        and meets the errors of that here.
+        """
         ...
 
     async def observe(self) -> AgentStatus:

@@ -53,18 +53,23 @@ class Publisher:
         for wait_s in (*RETRIES_S, None):
             try:
                 await self._bus.publish(batch)
-                break
+                return
             except ClusterError as error:
                 if wait_s is None:
-                    self.dropped += len(batch.packed)
-                    _log.warning(
-                        "the event bus does not answer; %d events are missing on it "
-                        "(the runs' own streams have them): %s",
-                        len(batch.packed),
-                        error,
-                    )
+                    self._give_up(batch, error)
                 else:
                     await asyncio.sleep(wait_s)
+            except Exception as error:  # the runs go on: their own streams have the events
+                self._give_up(batch, error)
+                return
+
+    def _give_up(self, batch: EventBatch, error: Exception) -> None:
+        self.dropped += len(batch.packed)
+        _log.warning(
+            "%d events are missing on the event bus (the runs' own streams have them): %s",
+            len(batch.packed),
+            error,
+        )
 
 
 def _batch_of(entries: Sequence[Emitted]) -> EventBatch:

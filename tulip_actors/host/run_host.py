@@ -7,7 +7,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from tulip_actors.core.current import CURRENT_RUN
 from tulip_actors.core.events import TerminateEvent
 from tulip_actors.core.ports import Runnable, RunResult
 from tulip_actors.core.runs import RunRequest, RunStarted
@@ -76,13 +75,8 @@ class RunHost:
     def cancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:
         """Flag runs, or stop them at once. Runs that have ended are left as they are."""
         for run_id in run_ids:
-            if run_id not in self._active:
-                continue
-            run, task = self._active[run_id]
-            run.cancel_requested = True
-            if at_once and not run.stopped:
-                run.stopped = True  # a second cancel would tear the run out of its ending
-                task.cancel()
+            if run_id in self._active:
+                self._active[run_id][0].cancel(at_once=at_once)
 
     def observe(self) -> AgentStatus:
         """The host at a glance."""
@@ -114,33 +108,22 @@ class RunHost:
         result: object = None
         failure: BaseException | None = None
         try:
-            await self._begin(run)
+            await run.begin()
             run.record(RunStarted(run.run_id, run.next_seq, run.clock.now(), run.request))
-            CURRENT_RUN.set(run)
-            result = await self.runnable.conduct(run.request.input, run)
+            result = await run.conducted(self.runnable)
         except asyncio.CancelledError:
             failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
         except Exception as error:  # kept as the run's outcome, for whoever asks for it
             failure = error
         try:
-            failure = failure or await asyncio.shield(run.end(last_event(result, failure)))
+            store_failure = await run.end(last_event(result, failure))
         except Exception as error:  # never leave anybody waiting
-            failure = failure or error
-        finally:
-            del self._active[run.run_id]
-            self._ended[run.run_id] = run.feed
-            while len(self._ended) > ENDED_RUNS_KEPT:
-                self._ended.popitem(last=False)
-            run.feed.close(result, failure)
-
-    async def _begin(self, run: HostedRun) -> None:
-        """Begin in any case: a cancel meanwhile is left to the Runnable's own way out."""
-        beginning = asyncio.ensure_future(run.begin())
-        try:
-            await asyncio.shield(beginning)
-        except asyncio.CancelledError:
-            run.cancel_requested = True
-            await beginning
+            store_failure = error
+        del self._active[run.run_id]
+        self._ended[run.run_id] = run.feed
+        while len(self._ended) > ENDED_RUNS_KEPT:
+            self._ended.popitem(last=False)
+        run.feed.close(result, failure or store_failure)
 
     async def _route_updates(self) -> None:
         async for batch in self._ports.executor.updates():

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Callable
 
+from tulip_actors.host.portal import running_loop
+
 
 class Waiters:
     """Wait for a condition that others change; `wake` after every change."""
@@ -29,7 +31,11 @@ class Waiters:
         """Let everybody look again."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
+        here = running_loop() if waiting else None
         for loop, future in waiting:
+            if loop is here:
+                _finish(future)
+                continue
             try:
                 loop.call_soon_threadsafe(_finish, future)
             except RuntimeError:  # that loop is closed: nobody waits on it any more

@@ -46,7 +46,8 @@ async def summarise(setup: Setup, state: AgentState, ctx: RunContext) -> AgentSt
     response = await ctx.complete(
         setup.model, asked.messages, key="summary", **dict(ctx.request.model_kwargs)
     )
-    return asked.with_message(response.message).with_token_usage(response.usage)
+    answer = Message.assistant(response.message.content, reasoning=response.message.reasoning)
+    return asked.with_message(answer).with_token_usage(response.usage)
 
 
 def finish(

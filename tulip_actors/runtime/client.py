@@ -50,8 +50,7 @@ class RayClient:
             return
         loop = running_loop()
         if loop is None:
-            with contextlib.suppress(ClusterError):  # the run meets the same and reports it
-                connect(None, self._spec.namespace)
+            connect(None, self._spec.namespace)
         elif not is_connected() and threading.current_thread() is threading.main_thread():
             made = portal().submit(self._actor())
             made.add_done_callback(lambda _: _call_soon(loop, end_on_sigterm))

@@ -24,6 +24,8 @@ CONNECT_TIMEOUT_S = 3.0
 HELLO_TIMEOUT_S = 60.0
 """The first program on a cluster starts the services actor, whose worker may have to come up."""
 
+TOKEN_HINT = ". A cluster with token authentication also needs RAY_AUTH_MODE=token and its token"
+
 _lock = threading.Lock()
 _state = {"attached": False}
 _checked: set[str] = set()
@@ -109,6 +111,8 @@ def _attach(address: str) -> None:
     try:
         ray.init(address=address, logging_level=logging.ERROR)
     except ConnectionError as error:
+        raise ClusterUnreachable(_unreachable(address, str(error)) + TOKEN_HINT) from None
+    except ValueError as error:  # not an address at all
         raise ClusterUnreachable(_unreachable(address, str(error))) from None
     except RuntimeError as error:
         if "ersion mismatch" in str(error):
@@ -120,14 +124,23 @@ def _attach(address: str) -> None:
 
 
 def _probe(address: str) -> None:
-    """Ray waits a minute for a head that is not there; a closed port can be told at once."""
+    """Ask whether a gRPC server listens there.
+
+    Ray itself waits minutes for a head that is not there, or for one that is something else; so
+    the port is tried first: an HTTP/2 server answers the client's preface with a SETTINGS frame.
+    """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
         return  # "auto": Ray itself knows where to look
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
     try:
-        socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S) as probe:
+            probe.sendall(preface)
+            header = probe.recv(9)
     except OSError as error:
         raise ClusterUnreachable(_unreachable(address, str(error))) from None
+    if len(header) < 4 or header[3] != 4:
+        raise ClusterUnreachable(_unreachable(address, "what listens there is no Ray head"))
 
 
 def _unreachable(address: str, reason: str) -> str:

@@ -91,6 +91,7 @@ async def _attentively(body: Coroutine[Any, Any, ToolOutcome]) -> ToolOutcome:
     kernel executes none.
     """
     loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
 
     def tick() -> None:
         nonlocal timer

@@ -140,21 +140,27 @@ _VALUES = ("default", "const", "enum", "examples")
 """Schema keys below which stand names of the user, or values as they are."""
 
 
+_NAMES = ("properties", "$defs")
+_VALUES = ("default", "const", "enum", "examples")
+"""Schema keys below which stand names of the user's, or values as they are."""
+
+
 def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
     """Pydantic titles every field after its internal name; a model needs none of them."""
 
-    def clean(node: object, is_properties: bool = False) -> object:
-        if isinstance(node, dict):
-            return {
-                key: clean(
-                    value, is_properties=key in ("properties", "$defs") and not is_properties
-                )
-                for key, value in node.items()
-                if is_properties or key != "title" or not isinstance(value, str)
-            }
+    def clean(node: object) -> object:
         if isinstance(node, list):
             return [clean(item) for item in node]
-        return node
+        if not isinstance(node, dict):
+            return node
+        return {key: kept(key, value) for key, value in node.items() if key != "title"}
+
+    def kept(key: str, value: object) -> object:
+        if key in _VALUES:
+            return value
+        if key in _NAMES and isinstance(value, dict):
+            return {name: clean(inner) for name, inner in value.items()}
+        return clean(value)
 
     cleaned = typing.cast(dict[str, Any], clean(schema))
     cleaned.setdefault("properties", {})
