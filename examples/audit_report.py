@@ -108,7 +108,7 @@ def _report(folder: Path, result: object, events: Sequence[TulipEvent], picture:
     parts = [
         f"# Code audit of `{folder.resolve().name}`",
         _overview(folder, result, events, members),
-        *(_SECTIONS[member.id](member) for member in members if member.id in _SECTIONS),
+        *(_SECTIONS[one.id](one) for one in members if one.measured and one.id in _SECTIONS),
         _failures(members),
         "## Who worked, and when",
         f"![Who ran when, on which process]({picture})",

@@ -13,6 +13,7 @@ from tulip_actors import (
     Agent,
     AgentResult,
     Message,
+    RunHandle,
     TerminateEvent,
     ThinkEvent,
     ToolCall,
@@ -84,15 +85,25 @@ async def conducted(
         max_iterations=cap,
     )
     handle = agent.start("x", stream_tokens=stream_tokens)
-    events: list[TulipEvent] = []
-    try:
-        async for event in handle.events():
-            events.append(event)
-    except LookupError as error:
-        return events, error
-    result = await handle.result()
+    events, failure = await followed(handle)
+    outcome = failure or await handle.result()
     await agent.stop()
-    return events, result
+    return events, outcome
+
+
+async def followed(
+    handle: RunHandle[AgentResult],
+) -> tuple[list[TulipEvent], BaseException | None]:
+    """A run's events to their end, and what its model raised."""
+    events: list[TulipEvent] = []
+    stream = handle.events()
+    while True:
+        try:
+            events.append(await anext(stream))
+        except StopAsyncIteration:
+            return events, None
+        except LookupError as error:
+            return events, error
 
 
 def assert_each_start_has_one_complete(events: Sequence[TulipEvent]) -> None:
@@ -160,12 +171,7 @@ def test_a_run_cancelled_anywhere_has_a_whole_stream_too(script: list[Any], at: 
         for _ in range(at):
             await asyncio.sleep(0)
         handle.cancel()
-        events: list[TulipEvent] = []
-        try:
-            async for event in handle.events():
-                events.append(event)
-        except LookupError:
-            pass
+        events, _ = await followed(handle)
         await agent.stop()
         return events
 

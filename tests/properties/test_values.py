@@ -57,11 +57,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     max_leaves=10,
 )
 json_objects = st.dictionaries(texts, json_values, max_size=4)
-times = st.datetimes(
-    datetime(2000, 1, 1),
-    datetime(2100, 1, 1),
-    timezones=st.just(UTC),  # noqa: DTZ001
-)
+times = st.datetimes(timezones=st.just(UTC))
 usages = st.none() | st.dictionaries(
     st.sampled_from(["prompt_tokens", "completion_tokens", "total_tokens"]),
     st.integers(0, 10**9),
@@ -130,15 +126,15 @@ anything: st.SearchStrategy[Any] = st.recursive(
 
 @given(anything)
 def test_freeze_takes_exactly_what_can_be_stored_and_read_back(value: Any) -> None:
+    path: str | None = None
     try:
         frozen = freeze(value)
     except NotSerialisable as refused:
-        assert refused.path is not None
-        assert refused.path.startswith("value")
-        assert not storable(value)
+        path = refused.path or "none"
     else:
-        assert storable(value)
         assert msgpack.unpackb(msgpack.packb(frozen)) == frozen
+    assert (path is None) == storable(value)
+    assert path is None or path.startswith("value")
 
 
 def storable(value: Any) -> bool:
@@ -355,13 +351,13 @@ class HistoryModel(RuleBasedStateMachine):
 
     @rule(
         which=st.integers(0, 10**6),
-        start=st.integers(-5, 5),
-        stop=st.none() | st.integers(-5, 5),
-        step=st.sampled_from([1, -1, 2]),
+        where=st.builds(
+            slice, st.integers(-5, 5), st.none() | st.integers(-5, 5), st.sampled_from([1, -1, 2])
+        ),
     )
-    def cut(self, which: int, start: int, stop: int | None, step: int) -> None:
+    def cut(self, which: int, where: slice) -> None:
         history, expected = self.pairs[which % len(self.pairs)]
-        assert history[start:stop:step] == expected[start:stop:step]
+        assert history[where] == expected[where]
 
     @invariant()
     def each_is_its_tuple(self) -> None:
@@ -459,11 +455,17 @@ def test_a_reason_names_only_leaves_that_fired(tree: TerminationCondition) -> No
 # cursors
 
 
+def encoded(content: bytes) -> str:
+    """The form in which cursors travel."""
+    return base64.urlsafe_b64encode(content).decode()
+
+
 @given(st.lists(st.tuples(st.sampled_from(["r1", "r2", "ü"]), st.integers(0, 9)), max_size=30))
 def test_a_cursor_remembers_what_it_has_passed_after_any_trip(
     entries: list[tuple[str, int]],
 ) -> None:
-    cursor, seen = Cursor(), {}
+    cursor = Cursor()
+    seen: dict[str, int] = {}
     for run_id, seq in entries:
         entry = Emitted(run_id, seq, event=ThinkEvent(iteration=0))
         assert cursor.passes(entry) == (seq > seen.get(run_id, -1))
@@ -476,10 +478,7 @@ def test_a_bus_cursor_leads_back_to_its_position(position: int) -> None:
     assert _position(_cursor(position)) == position
 
 
-@given(
-    st.text(max_size=30)
-    | st.binary(max_size=20).map(lambda b: base64.urlsafe_b64encode(b).decode())
-)
+@given(st.text(max_size=30) | st.binary(max_size=20).map(encoded))
 def test_any_other_text_is_no_cursor(text: str) -> None:
     for read in (Cursor, _position):
         with pytest.raises(ConfigError, match="cursor"):
@@ -488,9 +487,8 @@ def test_any_other_text_is_no_cursor(text: str) -> None:
 
 @given(json_values)
 def test_a_cursor_with_other_contents_is_refused_by_name(value: Any) -> None:
-    encoded = base64.urlsafe_b64encode(b"r1:" + msgpack.packb(value)).decode()
     try:
-        Cursor(encoded)
+        Cursor(encoded(b"r1:" + msgpack.packb(value)))
     except ConfigError:
         return
     assert isinstance(value, dict)

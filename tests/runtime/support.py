@@ -113,6 +113,11 @@ def play(messages: Sequence[Message], tools: object) -> Message | str | Exceptio
     return tool_calls(*[(name, arguments) for name, arguments in turn])
 
 
+def touch(path: str) -> None:
+    """Leave a mark in the file system, for the test to see."""
+    Path(path).touch()
+
+
 # tools
 
 
@@ -137,11 +142,11 @@ def fails(message: str) -> str:
 @tool
 async def waits(mark: str, seconds: float = LONG_S) -> str:
     """Sleep; leave the files `mark.started` and, however it ends, `mark.ended`."""
-    Path(f"{mark}.started").touch()
+    touch(f"{mark}.started")
     try:
         await asyncio.sleep(seconds)
     finally:
-        Path(f"{mark}.ended").touch()
+        touch(f"{mark}.ended")
     return "waited"
 
 

@@ -23,6 +23,7 @@ from tests.runtime.support import (
 )
 from tulip_actors import (
     Agent,
+    AgentResult,
     RunHandle,
     TerminateEvent,
     ThinkEvent,
@@ -42,7 +43,7 @@ def sleeper(tmp_path: Path, *rest: object) -> tuple[str, Path, Path]:
     return prompt, Path(f"{mark}.started"), Path(f"{mark}.ended")
 
 
-async def started(handle: RunHandle[object], mark: Path) -> None:
+async def started(handle: RunHandle[AgentResult], mark: Path) -> None:
     """Wait until the tool's body runs."""
     await eventually(mark.exists, "the body has begun")
 

@@ -92,10 +92,7 @@ async def test_c22_a_map_over_nothing_gives_nothing(agent: Agent) -> None:
 
 
 async def test_c22_three_hundred_items_are_three_hundred_calls(agent: Agent) -> None:
-    prompt = script([("atotal", {"n": 300})], "done")
-    events = []
-    async for event in agent.run(prompt):
-        events.append(event)
+    events = await collected(agent.run(script([("atotal", {"n": 300})], "done")))
     assert_well_formed(events)
     starts = [event for event in events if isinstance(event, ToolStartEvent)]
     assert len(starts) == 301

@@ -391,9 +391,7 @@ def test_calls_spread_over_three_nodes() -> None:
     assert len(seen["nodes"]) == 3
 
 
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no.such.host.invalid:6379"]
-)
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no.such.invalid:6379"])
 def test_a_wrong_address_is_said_to_be_so_within_seconds(address: str) -> None:
     told = program("wrong_address", address).told
     assert address.removeprefix("ray://") in told["message"]

@@ -334,7 +334,7 @@ class LoopBound:
         return ModelResponse(text("hi"))
 
 
-async def both(agent: Agent) -> list[AgentResult]:
+async def both(agent: Agent) -> tuple[AgentResult, AgentResult]:
     return await asyncio.gather(agent.arun("x"), agent.arun("y"))
 
 

@@ -53,6 +53,11 @@ async def seen(records: AsyncIterator[BusRecord]) -> list[tuple[str, int]]:
     return found
 
 
+async def first(records: AsyncIterator[BusRecord]) -> BusRecord:
+    """The next record, whenever it comes."""
+    return await anext(records)
+
+
 @pytest.fixture
 def log() -> MemoryBusLog:
     return MemoryBusLog()
@@ -206,11 +211,11 @@ async def test_c37_without_follow_an_empty_bus_ends_at_once(bus: EventBus) -> No
 
 async def test_c37_a_follower_hears_what_comes_later(bus: EventBus) -> None:
     records = bus.subscribe(run_id="r")
-    waiting = asyncio.create_task(anext(records))  # type: ignore[arg-type]
+    waiting = asyncio.create_task(first(records))
     await asyncio.sleep(0)
     await bus.publish([event("other", 0)])
     await bus.publish([event("r", 0)])
-    record: BusRecord = await asyncio.wait_for(waiting, 5)
+    record = await asyncio.wait_for(waiting, 5)
     assert record.event.source is not None
     assert record.event.source.run_id == "r"
 
@@ -259,15 +264,15 @@ async def test_events_without_a_source_can_be_published(bus: EventBus) -> None:
 def test_f41_followers_on_one_event_loop_after_another_work(bus: EventBus) -> None:
     async def nothing_comes() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(bus.subscribe()), 0.01)  # type: ignore[arg-type]
+            await asyncio.wait_for(first(bus.subscribe()), 0.01)
 
     for _ in range(3):
         asyncio.run(nothing_comes())
 
 
 async def test_f41_a_follower_hears_what_another_loop_publishes(bus: EventBus) -> None:
-    waiting = asyncio.create_task(anext(bus.subscribe()))  # type: ignore[arg-type]
+    waiting = asyncio.create_task(first(bus.subscribe()))
     await asyncio.sleep(0.01)
     await asyncio.to_thread(lambda: asyncio.run(bus.publish([event("r", 0)])))
-    record: BusRecord = await asyncio.wait_for(waiting, 5)
+    record = await asyncio.wait_for(waiting, 5)
     assert record.event.event_type == "think"

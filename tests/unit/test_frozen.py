@@ -92,9 +92,12 @@ def test_inner_containers_are_read_only_too() -> None:
         frozen["map"]["a"]["b"].append(1)
 
 
-@pytest.mark.parametrize(
-    "travel", [copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))]
-)
+def pickled(value: Any) -> Any:
+    """The value after a trip through pickle."""
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("travel", [copy.copy, copy.deepcopy, pickled])
 def test_a_copy_is_equal_and_read_only_still(travel: Callable[[Any], Any]) -> None:
     frozen = travel(freeze(NESTED))
     assert frozen == NESTED
@@ -158,9 +161,7 @@ def test_what_json_cannot_say_is_refused_with_path_and_type(
 
 
 def test_an_object_that_must_be_a_mapping_is_named() -> None:
-    with pytest.raises(
-        NotSerialisable, match="metadata must be a mapping with text keys, not list"
-    ):
+    with pytest.raises(NotSerialisable, match="metadata must be a mapping"):
         freeze_object([1], "metadata")  # type: ignore[arg-type]
 
 
@@ -177,7 +178,9 @@ def test_a_nested_value_is_refused_by_name_unless_it_can_be_stored(depth: int) -
     try:
         frozen = freeze(value)
     except NotSerialisable as refused:
-        assert depth > 50
-        assert "nested" in refused.message
+        message = refused.message
     else:
+        message = "nested"
         assert msgpack.unpackb(msgpack.packb(frozen)) == frozen
+    assert "nested" in message
+    assert depth > 50 or message == "nested", "fifty levels are taken"

@@ -41,11 +41,11 @@ def test_nothing_of_a_message_can_be_changed(value: Any) -> None:
 
 def test_a_calls_arguments_are_read_only_and_a_copy() -> None:
     arguments: dict[str, Any] = {"items": [1]}
-    call = ToolCall("id", "add", arguments)
+    kept: Any = ToolCall("id", "add", arguments).arguments
     arguments["items"].append(2)
-    assert call.arguments == {"items": [1]}
+    assert kept == {"items": [1]}
     with pytest.raises(TypeError, match="read-only"):
-        call.arguments["items"].append(3)
+        kept["items"].append(3)
 
 
 def test_arguments_that_json_cannot_hold_are_refused_with_tool_and_path() -> None:

@@ -13,12 +13,6 @@ failures       Ray's exceptions as ours
 pickling       the one place that pickles, for use within a cluster only
 """
 
-import os
+from tulip_actors.runtime.environment import prepare
 
-# Read by Ray when it is first imported or connects; what a user has set stays.
-os.environ.setdefault(
-    "RAY_DEDUP_LOGS_SKIP_REGEX", r"PYTHON worker processes have been started on node"
-)
-"""Many small actors are this package's way; the advice to use fewer is no news to its users."""
-os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "100")
-"""How soon a call to an actor that just died fails: 1 s by default."""
+prepare()

@@ -17,10 +17,10 @@ import ray
 
 from tulip_actors.errors import ClusterUnreachable, VersionMismatch
 from tulip_actors.host.portal import portal
+from tulip_actors.runtime.environment import CONNECT_TIMEOUT_S, host_and_port
 from tulip_actors.runtime.services import Versions
 from tulip_actors.runtime.spawn import services_actor
 
-CONNECT_TIMEOUT_S = 3.0
 HELLO_TIMEOUT_S = 60.0
 """The first program on a cluster starts the services actor, whose worker may have to come up."""
 
@@ -129,12 +129,12 @@ def _probe(address: str) -> None:
     Ray itself waits minutes for a head that is not there, or for one that is something else; so
     the port is tried first: an HTTP/2 server answers the client's preface with a SETTINGS frame.
     """
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
+    host, port = host_and_port(address)
+    if port is None:
         return  # "auto": Ray itself knows where to look
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S) as probe:
+        with socket.create_connection((host, port), CONNECT_TIMEOUT_S) as probe:
             probe.sendall(preface)
             header = probe.recv(9)
     except OSError as error:
