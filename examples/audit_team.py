@@ -56,6 +56,8 @@ from tulip_actors.tools import ToolSpec
 DEFAULT_TARGET = Path(__file__).resolve().parent.parent
 MAX_SENT_BYTES = 1_000_000
 SMALL_MODELS = ("smollm2",)
+ANSWER_TOKENS = 100
+"""Room for a call or a sentence; a small model goes on for as long as it may."""
 
 # --- the folder ------------------------------------------------------------------------------
 
@@ -174,7 +176,8 @@ class ShownHow:
         **settings: object,
     ) -> ModelResponse:
         """See `ChatModel`."""
-        return await self.model.complete(_shown(messages, tools, settings), tools, **settings)
+        chosen = {"max_tokens": ANSWER_TOKENS, **settings}
+        return await self.model.complete(_shown(messages, tools, settings), tools, **chosen)
 
     async def stream(
         self,
@@ -183,8 +186,8 @@ class ShownHow:
         **settings: object,
     ) -> AsyncIterator[ModelChunkEvent]:
         """The same in pieces."""
-        shown = _shown(messages, tools, settings)
-        async for chunk in self.model.stream(shown, tools, **settings):
+        shown, chosen = _shown(messages, tools, settings), {"max_tokens": ANSWER_TOKENS, **settings}
+        async for chunk in self.model.stream(shown, tools, **chosen):
             yield chunk
 
 

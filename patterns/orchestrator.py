@@ -264,7 +264,7 @@ class Orchestrator(Team[OrchestratorResult]):
         except (ValueError, TypeError, KeyError, AttributeError):
             return Choice(
                 tuple(self.specialists),
-                f"fallback to all specialists: the routing answer was not usable: {answer:.120!r}",
+                f"fallback to all specialists: the routing answer was not usable: {answer[:120]!r}",
             )
         ids = tuple(dict.fromkeys(one for one in named if one in self.specialists))
         if not ids:

@@ -89,9 +89,9 @@ class RunHandle(Generic[ResultT]):
                     yield entry.event
         raise_failure(self._feed)
 
-    async def packed_events(self) -> AsyncIterator[Sequence[Emitted]]:
-        """The same for a team that passes them on undecoded."""
-        async for batch in self._feed.batches():
+    async def packed_events(self, start: int = 0) -> AsyncIterator[Sequence[Emitted]]:
+        """The same from a position, for a team that passes them on undecoded."""
+        async for batch in self._feed.batches(start):
             yield batch
 
     async def result(self) -> ResultT:

@@ -37,7 +37,7 @@ class MemberTally:
     """One member's state. `planned` and `done` count the calls that its tools made."""
 
     name: str
-    state: str = "starting"
+    state: str = "begins"
     planned: int = 0
     done: int = 0
     failed: int = 0

@@ -188,8 +188,8 @@ class ChildRun(Protocol):
         """The child's id."""
         ...
 
-    def packed_events(self) -> AsyncIterator[Sequence[Emitted]]:
-        """Batches of what the child emits, as the follower's stream will carry them."""
+    def packed_events(self, start: int = 0) -> AsyncIterator[Sequence[Emitted]]:
+        """Batches of what the child emits, from a position, as a parent's stream carries them."""
         ...
 
     async def result(self) -> object:

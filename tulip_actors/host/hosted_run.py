@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from random import Random
 
@@ -11,7 +12,7 @@ from tulip_actors.core.current import CURRENT_RUN
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.events import TerminateEvent, TulipEvent
 from tulip_actors.core.messages import Message
-from tulip_actors.core.ports import ChatModel, Clock, Runnable, RunStarter
+from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
 from tulip_actors.core.runs import ModelResponse, ModelTurn, Record, RunRequest
 from tulip_actors.errors import RunCancelled
 from tulip_actors.host.feed import Feed
@@ -23,6 +24,25 @@ from tulip_actors.models.accumulate import as_response
 
 LEASE_S = 60.0
 """How long a thread stays ours without a sign of life; renewed at a third of it."""
+
+
+CHILD_END_S = 5.0
+"""How long a cancelled run waits for the end of a child: the grace of a body, and some more."""
+
+
+class Forwarded:
+    """A child's events on their way to its parent's stream, from where they were left."""
+
+    def __init__(self, child: ChildRun, sink: RunSink) -> None:
+        self._child = child
+        self._sink = sink
+        self._position = 0
+
+    async def to_the_end(self) -> None:
+        """Pass on what the child emits until it has ended."""
+        async for entries in self._child.packed_events(self._position):
+            self._position += len(entries)
+            self._sink.forward(entries)
 
 
 class HostedRun:
@@ -159,12 +179,14 @@ class HostedRun:
                 specialist_id=specialist_id,
             )
         )
+        forwarded = Forwarded(child, self._sink)
         try:
-            async for entries in child.packed_events():
-                self._sink.forward(entries)
+            await forwarded.to_the_end()
             return await child.result()
         except asyncio.CancelledError:
             child.cancel()
+            with contextlib.suppress(TimeoutError):  # its last events belong to this stream too
+                await asyncio.wait_for(forwarded.to_the_end(), CHILD_END_S)
             raise
 
     async def sleep(self, seconds: float) -> None:
