@@ -96,7 +96,7 @@ class ConsoleHandler:
         who = clean(_who(event))
         shown = who if len(who) <= WHO_CHARACTERS else who[: WHO_CHARACTERS - 1] + "…"
         colour = self._colours.setdefault(who, _COLOURS[len(self._colours) % len(_COLOURS)])
-        line = Text(f"{event.timestamp.astimezone():%H:%M:%S} ", "dim")
+        line = Text().append(f"{event.timestamp.astimezone():%H:%M:%S} ", "dim")
         line.append(f"{shown:<{WHO_CHARACTERS}} ", f"bold {colour}")
         return line.append(INDENT * _depth(event))
 

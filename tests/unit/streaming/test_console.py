@@ -192,7 +192,8 @@ def test_the_time_is_the_events_own():
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "said"), [(0, "0 ms"), (999, "999 ms"), (3400, "3.4 s"), (125000, "2 min 05 s")]
+    ("milliseconds", "said"),
+    [(0, "0 ms"), (999, "999 ms"), (3400, "3.4 s"), (125000, "2 min 05 s")],
 )
 def test_a_duration_is_said_as_a_person_does(milliseconds, said):
     assert duration(milliseconds) == said

@@ -1,0 +1,110 @@
+"""The hooks of one agent, called in order: "before" and "start" first to last, "after" and "end"
+last to first. A callback that a hook did not override costs nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias, cast
+
+from tulip_actors.core.events import TulipEvent
+from tulip_actors.core.state import AgentState
+from tulip_actors.hooks.provider import (
+    AfterModelCallEvent,
+    AfterToolCallEvent,
+    BeforeModelCallEvent,
+    BeforeToolCallEvent,
+    HookProvider,
+)
+
+Callback: TypeAlias = Callable[..., object]
+
+
+class HookChain:
+    """Calls the hooks of an agent. What a hook raises is raised to the node that called."""
+
+    def __init__(self, hooks: Sequence[HookProvider] = ()) -> None:
+        ordered = sorted(hooks, key=lambda hook: hook.priority)
+        self._before_invocation = _overriding(ordered, "on_before_invocation")
+        self._after_invocation = _overriding(ordered, "on_after_invocation")[::-1]
+        self._iteration_start = _overriding(ordered, "on_iteration_start")
+        self._iteration_end = _overriding(ordered, "on_iteration_end")[::-1]
+        self._before_model = _overriding(ordered, "on_before_model_call")
+        self._after_model = _overriding(ordered, "on_after_model_call")[::-1]
+        self._before_tool = _overriding(ordered, "on_before_tool_call")
+        self._after_tool = _overriding(ordered, "on_after_tool_call")[::-1]
+        self._event = _overriding(ordered, "on_event")
+
+    @property
+    def sees_events(self) -> bool:
+        """Whether any hook wants every event."""
+        return bool(self._event)
+
+    @property
+    def steers_tools(self) -> bool:
+        """Whether any hook looks at tool calls."""
+        return bool(self._before_tool or self._after_tool)
+
+    async def before_invocation(self, prompt: str, state: AgentState) -> AgentState:
+        """The state a run begins with."""
+        for callback in self._before_invocation:
+            answer = await _called(callback, prompt, state)
+            if answer is not None and not isinstance(answer, AgentState):
+                raise TypeError(
+                    f"on_before_invocation returned {type(answer).__name__}; return an AgentState "
+                    "or None"
+                )
+            state = state if answer is None else answer
+        return state
+
+    async def after_invocation(self, state: AgentState, success: bool) -> None:
+        """A run ends."""
+        for callback in self._after_invocation:
+            await _called(callback, state, success)
+
+    async def iteration_start(self, iteration: int, state: AgentState) -> None:
+        """A turn begins."""
+        for callback in self._iteration_start:
+            await _called(callback, iteration, state)
+
+    async def iteration_end(self, iteration: int, state: AgentState) -> None:
+        """A turn ends."""
+        for callback in self._iteration_end:
+            await _called(callback, iteration, state)
+
+    async def before_model_call(self, event: BeforeModelCallEvent) -> None:
+        """The model is about to be asked."""
+        for callback in self._before_model:
+            await _called(callback, event)
+
+    async def after_model_call(self, event: AfterModelCallEvent) -> None:
+        """The model answered."""
+        for callback in self._after_model:
+            await _called(callback, event)
+
+    async def before_tool_call(self, event: BeforeToolCallEvent) -> None:
+        """A tool is about to run; a veto ends the chain."""
+        for callback in self._before_tool:
+            await _called(callback, event)
+            if event.cancel:
+                return
+
+    async def after_tool_call(self, event: AfterToolCallEvent) -> None:
+        """A tool ended."""
+        for callback in self._after_tool:
+            await _called(callback, event)
+
+    def saw(self, event: TulipEvent) -> None:
+        """Show an event to those who want every one."""
+        for callback in self._event:
+            callback(event)
+
+
+def _overriding(hooks: Sequence[HookProvider], name: str) -> list[Callback]:
+    plain = getattr(HookProvider, name)
+    return [getattr(hook, name) for hook in hooks if getattr(type(hook), name, plain) is not plain]
+
+
+async def _called(callback: Callback, *arguments: object) -> object:
+    answer = callback(*arguments)
+    return await cast(Awaitable[object], answer) if inspect.isawaitable(answer) else answer
