@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         ToolError,
         ToolLost,
         ToolNotFound,
+        ToolVetoed,
         TulipError,
         VersionMismatch,
     )
@@ -188,6 +189,7 @@ _NAMES_OF = {
         "ToolError",
         "ToolLost",
         "ToolNotFound",
+        "ToolVetoed",
         "TulipError",
         "VersionMismatch",
     ),
@@ -261,6 +263,7 @@ __all__ = [
     "ToolNotFound",
     "ToolResult",
     "ToolStartEvent",
+    "ToolVetoed",
     "TulipError",
     "TulipEvent",
     "VersionMismatch",

@@ -14,6 +14,7 @@
     ├── ToolError                 one tool call went wrong; the run goes on
     │   ├── ToolNotFound
     │   ├── ToolArgumentsInvalid
+    │   ├── ToolVetoed            a hook forbade the call
     │   └── ToolLost              its worker died: the effect may have happened
     ├── RunError                  one run went wrong
     │   ├── RunNotFound
@@ -143,6 +144,12 @@ class ToolArgumentsInvalid(ToolError):
     """The arguments do not fit the tool's schema; the message tells the model what to send."""
 
     code = "tool_arguments_invalid"
+
+
+class ToolVetoed(ToolError):
+    """A hook forbade the call."""
+
+    code = "tool_vetoed"
 
 
 class ToolLost(ToolError):

@@ -89,7 +89,7 @@ class ToolRequest:
     """A call to be made: validated arguments, and where to find the tool.
 
     `toolset` is the id under which the executor holds the tools; `parent_call_id` is set on
-    children.
+    children. A known key with a higher `attempt` is run again.
     """
 
     key: CallKey
@@ -100,6 +100,7 @@ class ToolRequest:
     toolset: str
     demand: ToolDemand = NO_DEMAND
     parent_call_id: str | None = None
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ on which the whole system runs inside one process, and one on Ray in `runtime`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Protocol, TypeVar, runtime_checkable
@@ -246,6 +246,15 @@ class RunContext(Protocol):
     @property
     def clock(self) -> Clock:
         """The run's time."""
+        ...
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this segment of the run began."""
+        ...
+
+    def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
+        """Show every event of this run to `watcher` as it is emitted."""
         ...
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from random import Random
 
 from tulip_actors.core.calls import CallFinished, CallKey, CallLost, ToolRequest, ToolUpdate
@@ -62,6 +62,8 @@ class HostedRun:
         self._sink = RunSink(request, name, ports.node_id, self.feed, publisher)
         self._writer: RecordWriter | None = None
         self._records: list[Record] = []
+        self._watchers: list[Callable[[TulipEvent], None]] = []
+        self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
         self._inboxes: dict[CallKey, asyncio.Queue[ToolUpdate]] = {}
 
@@ -106,6 +108,17 @@ class HostedRun:
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`."""
         self._sink.emit(event)
+        for watcher in self._watchers:
+            watcher(event)
+
+    def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
+        """See `RunContext`."""
+        self._watchers.append(watcher)
+
+    @property
+    def elapsed_s(self) -> float:
+        """See `RunContext`."""
+        return self.clock.monotonic_s() - self._began_s
 
     def record(self, *records: Record) -> None:
         """See `RunContext`."""
@@ -233,14 +246,15 @@ class HostedRun:
     async def conducted(self, runnable: Runnable[object]) -> object:
         """Let the Runnable do its job, in a task of its own: what is cancelled is that alone.
 
-        A cancel that came before lets it take its first step, so that an agent ends its own way.
+        However early a cancel comes, it takes its first step, so that an agent ends its own way.
         """
         CURRENT_RUN.set(self)
-        self._conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
+        conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
+        await asyncio.sleep(0)
+        self._conducting = conducting
         if self._stopped:
-            await asyncio.sleep(0)
-            self._conducting.cancel()
-        return await self._conducting
+            conducting.cancel()
+        return await conducting
 
     def cancel(self, *, at_once: bool) -> None:
         """Set the flag, or stop what is conducted. Once that has ended there is nothing to stop."""

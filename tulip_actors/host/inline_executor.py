@@ -76,7 +76,7 @@ class InlineExecutor:
         """See `ToolExecutor`. A known key is adopted: its outcome is told again."""
         for request in requests:
             known = self._calls.get(request.key)
-            if known is None:
+            if known is None or request.attempt > known.request.attempt:
                 self._launch(request, self._tools_of(request.toolset)[request.tool_name])
             elif known.outcome is not None:
                 self._tell(CallFinished(request.key, known.outcome))

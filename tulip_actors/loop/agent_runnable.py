@@ -5,6 +5,7 @@ from __future__ import annotations
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, RunContext
 from tulip_actors.core.state import AgentState
+from tulip_actors.hooks.chain import HookChain
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.finish import final_text
 from tulip_actors.loop.loop import run_loop
@@ -27,38 +28,48 @@ class AgentRunnable:
 
     async def conduct(self, input: str, ctx: RunContext) -> AgentResult:
         """Run the loop over a new conversation."""
-        began_s = ctx.clock.monotonic_s()
-        state, ending = await run_loop(self.setup(ctx.agent_id), self.opening(input, ctx), ctx)
+        setup = self.setup(ctx.agent_id)
+        if setup.hooks.sees_events:
+            ctx.watch_events(setup.hooks.saw)
+        state, ending = await run_loop(setup, self.opening(input, ctx), ctx)
         return AgentResult(
             message=final_text(state),
             state=state,
             stop_reason=ending.stop_reason,
             metrics=Metrics(
-                tool_calls=len(state.tool_executions),
-                tool_errors=sum(not execution.success for execution in state.tool_executions),
+                tool_calls=state.calls_made,
+                tool_errors=sum(
+                    not execution.success
+                    for execution in state.tool_executions
+                    if execution.run_id == ctx.run_id
+                ),
                 prompt_tokens=state.prompt_tokens_used,
                 completion_tokens=state.completion_tokens_used,
                 total_tokens=state.total_tokens_used,
-                duration_ms=(ctx.clock.monotonic_s() - began_s) * 1000,
+                duration_ms=ctx.elapsed_s * 1000,
             ),
         )
 
     def opening(self, input: str, ctx: RunContext) -> AgentState:
         """The state before the first turn: the system prompt and what the user says."""
         messages = [Message.user(input)]
-        if self.config.system_prompt:
-            messages.insert(0, Message.system(self.config.system_prompt))
+        prompt = self.config.system_prompt
+        if callable(prompt):
+            prompt = prompt(ctx.request.metadata)
+        if prompt:
+            messages.insert(0, Message.system(prompt))
         return AgentState(
             ctx.run_id,
             ctx.thread_id,
             ctx.agent_id,
             metadata=ctx.request.metadata,
+            opening_length=len(messages),
         ).with_messages(*messages)
 
     def setup(self, toolset: str) -> Setup:
         """The agent as its loop sees it."""
         if self._setup is None:
-            self._setup = Setup(self.config, self.model, toolset)
+            self._setup = Setup(self.config, self.model, toolset, HookChain(self.config.hooks))
         return self._setup
 
     @property

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from tulip_actors.core.ports import ChatModel
 from tulip_actors.core.state import AgentState
+from tulip_actors.hooks.chain import HookChain
 from tulip_actors.loop.config import AgentConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """An agent as its loop sees it: the config, the model made, the tools' place known.
+    """An agent as its loop sees it: the config, the model made, the hooks in order.
 
     `toolset` is the id under which the executor holds the agent's tools.
     """
@@ -19,11 +20,13 @@ class Setup:
     config: AgentConfig
     model: ChatModel
     toolset: str
+    hooks: HookChain
 
 
 class NodeTorn(Exception):
-    """The run was cancelled inside a node; `state` holds what had finished."""
+    """A node was left in the middle; `state` holds what had finished, `cause` says why."""
 
-    def __init__(self, state: AgentState) -> None:
-        super().__init__("cancelled")
+    def __init__(self, state: AgentState, cause: BaseException) -> None:
+        super().__init__(str(cause))
         self.state = state
+        self.cause = cause

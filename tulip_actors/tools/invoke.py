@@ -27,7 +27,7 @@ def bound(tool: Tool, request: ToolRequest, children: ChildCaller) -> Callable[[
     arguments = tool.signature.bind(tool.name, request.arguments)
     if tool.signature.context_parameter is not None:
         arguments[tool.signature.context_parameter] = ToolContext(
-            request.key, request.tool_call_id, request.scope, children
+            request.key, request.tool_call_id, request.scope, children, request.attempt
         )
     return lambda: tool.fn(**arguments)
 
