@@ -276,6 +276,10 @@ class RunContext(Protocol):
         """The sequence number of the run's next event, kept in every record."""
         ...
 
+    async def thread_records(self) -> Sequence[Record]:
+        """The records of earlier runs of this thread, none for a run without a thread of its own."""
+        ...
+
     async def durable(self) -> None:
         """Wait until everything recorded so far is stored. Awaited before an effect."""
         ...

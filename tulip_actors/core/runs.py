@@ -58,8 +58,38 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """The messages with which an agent's run begins, after the hooks: its prompt and the like.
+
+    They follow the first `kept` messages of the thread: all of them, unless a hook changed some.
+    """
+
+    run_id: str
+    seq: int
+    at: datetime
+    kept: int
+    messages: tuple[Message, ...]
+    kind: Literal["opened"] = "opened"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Messages that the loop itself put into the conversation: guidance, the request to sum up."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    messages: tuple[Message, ...]
+    confidence: float | None = None
+    kind: Literal["added"] = "added"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """A model answered. `key` tells the loop's own turns ("turn:3") from others ("summary")."""
+    """A model answered. `key` tells the loop's own turns ("turn:3/1") from others ("summary").
+
+    `accepted` is false for an answer that was asked for again and is not in the conversation.
+    """
 
     run_id: str
     seq: int
@@ -68,6 +98,7 @@ class ModelTurn:
     message: Message
     usage: Mapping[str, int] | None = None
     stop_reason: str | None = None
+    accepted: bool = True
     kind: Literal["model_turn"] = "model_turn"
 
 
@@ -98,13 +129,14 @@ class ToolIntents:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A call has its result."""
+    """A call has its result. A refused one is in the conversation, but not counted."""
 
     run_id: str
     seq: int
     at: datetime
     key: CallKey
     execution: ToolExecution
+    is_counted: bool = True
     kind: Literal["tool_finished"] = "tool_finished"
 
 
@@ -132,5 +164,7 @@ class RunEnded:
     kind: Literal["run_ended"] = "run_ended"
 
 
-Record: TypeAlias = RunStarted | ModelTurn | ToolIntents | ToolFinished | StepDone | RunEnded
+Record: TypeAlias = (
+    RunStarted | Opened | Added | ModelTurn | ToolIntents | ToolFinished | StepDone | RunEnded
+)
 """One line of a thread's log."""

@@ -67,8 +67,8 @@ class ReasoningStep:
 class AgentState:
     """One run's state. Frozen: every `with_...` returns a new one that shares what did not change.
 
-    `iteration` counts completed turns. `opening_length` is the number of messages before the run's
-    first turn, `executions_before_turn` that of the calls before the present one; `calls_made`,
+    `iteration` counts completed turns. `thread_length` is the number of messages that earlier
+    runs left, `opening_length` that before the run's first turn, `executions_before_turn` that of the calls before the present one; `calls_made`,
     `tools_called` and `tools_succeeded` are of this run. `confidence` stays within 0 and 1.
     `metadata` is JSON-able, checked on entry, handed out read-only.
     """
@@ -86,6 +86,7 @@ class AgentState:
     prompt_tokens_used: int = 0
     completion_tokens_used: int = 0
     metered: bool = False
+    thread_length: int = 0
     opening_length: int = 0
     executions_before_turn: int = 0
     calls_made: int = 0

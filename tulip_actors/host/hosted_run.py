@@ -107,6 +107,8 @@ class HostedRun:
 
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`."""
+        if self.terminated:
+            return
         self._sink.emit(event)
         for watcher in self._watchers:
             watcher(event)
@@ -126,6 +128,13 @@ class HostedRun:
         self._records.extend(records)
         self.responses_recorded += sum(isinstance(record, ModelTurn) for record in records)
         self._writer.add(records)
+
+    async def thread_records(self) -> Sequence[Record]:
+        """See `RunContext`."""
+        if self.thread_id == self.run_id:
+            return ()
+        records = await self._ports.store.read(self.thread_id)
+        return [record for record in records if record.run_id != self.run_id]
 
     async def durable(self) -> None:
         """See `RunContext`."""

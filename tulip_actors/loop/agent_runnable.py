@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, RunContext
-from tulip_actors.core.state import AgentState
 from tulip_actors.hooks.chain import HookChain
+from tulip_actors.loop.begin import opening
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.finish import final_text
+from tulip_actors.loop.fold import fold
 from tulip_actors.loop.loop import run_loop
 from tulip_actors.loop.nodes import Setup
 from tulip_actors.loop.result import AgentResult, Metrics
@@ -31,7 +31,8 @@ class AgentRunnable:
         setup = self.setup(ctx.agent_id)
         if setup.hooks.sees_events:
             ctx.watch_events(setup.hooks.saw)
-        state, ending = await run_loop(setup, self.opening(input, ctx), ctx)
+        conversation = fold(await ctx.thread_records())
+        state, ending = await run_loop(setup, opening(self.config, ctx, conversation), ctx)
         return AgentResult(
             message=final_text(state),
             state=state,
@@ -49,22 +50,6 @@ class AgentRunnable:
                 duration_ms=ctx.elapsed_s * 1000,
             ),
         )
-
-    def opening(self, input: str, ctx: RunContext) -> AgentState:
-        """The state before the first turn: the system prompt and what the user says."""
-        messages = [Message.user(input)]
-        prompt = self.config.system_prompt
-        if callable(prompt):
-            prompt = prompt(ctx.request.metadata)
-        if prompt:
-            messages.insert(0, Message.system(prompt))
-        return AgentState(
-            ctx.run_id,
-            ctx.thread_id,
-            ctx.agent_id,
-            metadata=ctx.request.metadata,
-            opening_length=len(messages),
-        ).with_messages(*messages)
 
     def setup(self, toolset: str) -> Setup:
         """The agent as its loop sees it."""

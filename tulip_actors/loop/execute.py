@@ -23,13 +23,14 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.core.events import ToolCompleteEvent, ToolStartEvent
 from tulip_actors.core.frozen import canonical
-from tulip_actors.core.messages import Message, ToolCall, ToolResult
+from tulip_actors.core.messages import Message, ToolCall
 from tulip_actors.core.ports import RunContext
 from tulip_actors.core.runs import Intent, ToolFinished, ToolIntents
 from tulip_actors.core.state import AgentState, ToolExecution
 from tulip_actors.errors import ToolError
 from tulip_actors.hooks.provider import AfterToolCallEvent
 from tulip_actors.loop.admit import admit
+from tulip_actors.loop.fold import result_message
 from tulip_actors.loop.nodes import NodeTorn, Setup
 from tulip_actors.tools.executor import find_matching_execution
 
@@ -250,7 +251,8 @@ def _record(turn: Turn, slot: int, execution: ToolExecution) -> None:
     ctx = turn.ctx
     turn.executions[slot] = execution
     key = CallKey(ctx.run_id, turn.state.iteration, slot)
-    ctx.record(ToolFinished(ctx.run_id, ctx.next_seq, ctx.clock.now(), key, execution))
+    counted = slot not in turn.refused
+    ctx.record(ToolFinished(ctx.run_id, ctx.next_seq, ctx.clock.now(), key, execution, counted))
 
 
 def _close_open(turn: Turn, reason: str) -> None:
@@ -285,9 +287,7 @@ def _with_results(turn: Turn) -> AgentState:
         execution = turn.executions[slot]
         if slot not in turn.refused:
             state = state.with_tool_execution(execution)
-        content = execution.result if execution.success else f"Error: {execution.error}"
-        result = ToolResult(call.id, call.name, content or "", is_error=not execution.success)
-        messages.append(Message.tool(result))
+        messages.append(result_message(call, execution))
     return state.with_messages(*messages)
 
 

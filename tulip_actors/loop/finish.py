@@ -17,7 +17,7 @@ from tulip_actors.core.events import TerminateEvent
 from tulip_actors.core.frozen import canonical
 from tulip_actors.core.messages import Message, Role
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import RunEnded
+from tulip_actors.core.runs import Added, RunEnded
 from tulip_actors.core.state import AgentState
 from tulip_actors.core.termination import (
     SUCCESSES,
@@ -75,7 +75,9 @@ def completion(setup: Setup, state: AgentState) -> Ending | None:
 
 async def summarise(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
     """The state with one last answer, made without tools; it is no turn."""
-    asked = state.with_message(Message.user(SUMMARY_PROMPT))
+    request = Message.user(SUMMARY_PROMPT)
+    asked = state.with_message(request)
+    ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))
     response = await ctx.complete(
         setup.model, asked.messages, key="summary", **dict(ctx.request.model_kwargs)
     )
@@ -104,7 +106,9 @@ async def finish(
         if cause is None:
             ending, cause = FAILED, raised
     if ending is DECLARED_COMPLETE:
-        state = state.with_message(Message.assistant(_declared(state)))
+        answer = Message.assistant(_declared(state))
+        state = state.with_message(answer)
+        ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (answer,)))
     failure = cause if ending is FAILED else None
     if failure is not None:
         state = state.with_error(f"{type(failure).__name__}: {failure}")

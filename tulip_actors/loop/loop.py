@@ -22,6 +22,7 @@ import asyncio
 from tulip_actors.core.ports import RunContext
 from tulip_actors.core.state import AgentState
 from tulip_actors.core.termination import Ending
+from tulip_actors.loop.begin import begin
 from tulip_actors.loop.execute import execute
 from tulip_actors.loop.finish import completion, ending_due, finish, summarise
 from tulip_actors.loop.nodes import NodeTorn, Setup
@@ -38,7 +39,7 @@ async def run_loop(setup: Setup, state: AgentState, ctx: RunContext) -> tuple[Ag
     ending: Ending | None = None
     cause: BaseException | None = None
     try:
-        state = await hooks.before_invocation(ctx.request.input, state)
+        state = await begin(setup, state, ctx)
         while True:
             if (ending := ending_due(setup, state, ctx)) is not None:
                 if ending.at_cap:

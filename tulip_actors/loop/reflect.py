@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tulip_actors.core.events import ReflectEvent
 from tulip_actors.core.messages import Message, Role
 from tulip_actors.core.ports import RunContext
+from tulip_actors.core.runs import Added
 from tulip_actors.core.state import AgentState
 from tulip_actors.loop.nodes import Setup
 from tulip_actors.reasoning.reflexion import Reflector
@@ -58,6 +59,8 @@ def reflect(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
             guidance=found.guidance,
         )
     )
-    if found.guidance is None or not config.reflexion.include_guidance:
-        return state
-    return state.with_message(Message(Role.SYSTEM, found.guidance, name=NOTE))
+    notes: tuple[Message, ...] = ()
+    if found.guidance is not None and config.reflexion.include_guidance:
+        notes = (Message(Role.SYSTEM, found.guidance, name=NOTE),)
+    ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), notes, found.new_confidence))
+    return state.with_messages(*notes)

@@ -42,7 +42,7 @@ async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
         asked_again = after.retry and attempt <= MAX_RETRIES
         if not asked_again and not (message.content or message.tool_calls):
             asked_again = empty_answers == 1  # an empty answer is asked for once more, with tools
-        _record(ctx, f"turn:{state.iteration}/{attempt}", after.response)
+        _record(ctx, f"turn:{state.iteration}/{attempt}", after.response, not asked_again)
         state = state.with_token_usage(after.response.usage)
         if not asked_again:
             break
@@ -63,7 +63,7 @@ def _said(state: AgentState, message: Message, ctx: RunContext) -> AgentState:
     return state
 
 
-def _record(ctx: RunContext, key: str, response: ModelResponse) -> None:
+def _record(ctx: RunContext, key: str, response: ModelResponse, accepted: bool) -> None:
     ctx.record(
         ModelTurn(
             ctx.run_id,
@@ -73,6 +73,7 @@ def _record(ctx: RunContext, key: str, response: ModelResponse) -> None:
             response.message,
             response.usage,
             response.stop_reason,
+            accepted,
         )
     )
 
