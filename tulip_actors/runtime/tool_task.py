@@ -67,21 +67,26 @@ def run_call(
     watch = Stopwatch(node_id, max(0.0, time.time() - sent.sent_at_s) * 1000)
     yield CallStarted(request.key, os.getpid(), node_id)
     try:
+        outcome = _outcome(packed, request, dispatcher, watch)
+    except KeyboardInterrupt:  # a cancel; let out of here it would end the worker
+        outcome = ToolOutcome(error="cancelled", error_type="cancelled")
+    yield CallFinished(request.key, outcome)
+
+
+def _outcome(packed: bytes, request: ToolRequest, dispatcher: Any, watch: Stopwatch) -> ToolOutcome:
+    try:
         tools = tools_of(request.toolset, packed)
         tool = tools[request.tool_name]
     except TulipError as error:
-        outcome = watch.raised(error)
+        return watch.raised(error)
+    children = WorkerChildren(dispatcher, request, tools)
+    if tool.is_async:
+        outcome = asyncio.run(_attentively(run_async(tool, request, children, watch)))
     else:
-        children = WorkerChildren(dispatcher, request, tools)
-        if tool.is_async:
-            outcome = asyncio.run(_attentively(run_async(tool, request, children, watch)))
-        else:
-            outcome = run_plain(tool, request, children, watch)
+        outcome = run_plain(tool, request, children, watch)
     if request.key.index and outcome.error is None:
-        outcome = _with_packed_value(outcome, watch)
-    else:
-        outcome = replace(outcome, value=None)
-    yield CallFinished(request.key, outcome)
+        return _with_packed_value(outcome, watch)
+    return replace(outcome, value=None)
 
 
 async def _attentively(body: Coroutine[Any, Any, ToolOutcome]) -> ToolOutcome:
