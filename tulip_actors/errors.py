@@ -20,6 +20,7 @@
     │   ├── RunNotFound
     │   ├── RunCancelled
     │   ├── RunLost               the process that hosted it is gone
+    │   ├── InterruptNotPending   nothing asks that question (any more)
     │   ├── NotSerialisable       a value cannot be stored (`path`)
     │   ├── StaleEpoch            a newer incarnation owns the thread
     │   └── ThreadBusy            another run owns the thread
@@ -196,6 +197,12 @@ class NotSerialisable(RunError, TypeError):
     ) -> None:
         super().__init__(message, run_id=run_id)
         self.path = path
+
+
+class InterruptNotPending(RunError):
+    """Nothing asks that question, or it was answered already. Nothing was changed."""
+
+    code = "interrupt_not_pending"
 
 
 class StaleEpoch(RunError):

@@ -200,6 +200,10 @@ class ChildRun(Protocol):
         """Stop it at once; returns without waiting."""
         ...
 
+    def cancel_at_boundary(self) -> None:
+        """Ask it to stop at its next turn boundary; returns without waiting."""
+        ...
+
 
 @runtime_checkable
 class RunStarter(Protocol):
@@ -277,7 +281,7 @@ class RunContext(Protocol):
         ...
 
     async def thread_records(self) -> Sequence[Record]:
-        """The records of earlier runs of this thread, none for a run without a thread of its own."""
+        """The records of other runs of this thread; none for a run that was given no thread."""
         ...
 
     async def durable(self) -> None:

@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from tulip_actors.core.calls import CallKey
-from tulip_actors.core.frozen import EMPTY, JsonObject
+from tulip_actors.core.frozen import EMPTY, Json, JsonObject
+from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message
 from tulip_actors.core.state import ToolExecution
 
@@ -28,11 +29,20 @@ class ModelResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a human says to a paused run. The id may be left out when one question is open."""
+
+    response: Json
+    interrupt_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """Everything that starts a run; the same for an agent and for a team.
 
     `parent_run_id`, `parent_call_id` and `specialist_id` are set on runs that a team or a tool
-    started, and appear in every event's source.
+    started, and appear in every event's source. With `answer` it resumes the run of that id, whose
+    thread, metadata and the like are those it was started with.
     """
 
     run_id: str
@@ -44,6 +54,7 @@ class RunRequest:
     parent_run_id: str | None = None
     parent_call_id: str | None = None
     specialist_id: str | None = None
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,31 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """A call asks a human and has no result until the answer is there."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    key: CallKey
+    interrupt_id: str
+    request: InterruptRequest
+    kind: Literal["paused"] = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A human's answer to one `Paused`."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    interrupt_id: str
+    response: Json
+    kind: Literal["answered"] = "answered"
+
+
+@dataclass(frozen=True, slots=True)
 class StepDone:
     """A keyed effect of a team's `conduct` has its value; conducted again, it is not repeated."""
 
@@ -165,6 +201,15 @@ class RunEnded:
 
 
 Record: TypeAlias = (
-    RunStarted | Opened | Added | ModelTurn | ToolIntents | ToolFinished | StepDone | RunEnded
+    RunStarted
+    | Opened
+    | Added
+    | ModelTurn
+    | ToolIntents
+    | ToolFinished
+    | Paused
+    | Answered
+    | StepDone
+    | RunEnded
 )
 """One line of a thread's log."""

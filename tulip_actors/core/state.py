@@ -67,10 +67,11 @@ class ReasoningStep:
 class AgentState:
     """One run's state. Frozen: every `with_...` returns a new one that shares what did not change.
 
-    `iteration` counts completed turns. `thread_length` is the number of messages that earlier
-    runs left, `opening_length` that before the run's first turn, `executions_before_turn` that of the calls before the present one; `calls_made`,
-    `tools_called` and `tools_succeeded` are of this run. `confidence` stays within 0 and 1.
-    `metadata` is JSON-able, checked on entry, handed out read-only.
+    `iteration` counts completed turns. `thread_length` is the number of messages that earlier runs
+    left, `opening_length` that before the run's first turn, `executions_before_turn` the number of
+    calls before the present turn; `calls_made`, `tools_called` and `tools_succeeded` are of this
+    run. `confidence` stays within 0 and 1. `metadata` is JSON-able, checked on entry, handed out
+    read-only.
     """
 
     run_id: str

@@ -69,8 +69,9 @@ class InlineExecutor:
 
     @property
     def queued(self) -> int:
-        """Calls taken that have no outcome yet."""
-        return sum(call.outcome is None for call in self._calls.values())
+        """Calls that have not begun: plain bodies that wait for a thread."""
+        waiting = (pool._work_queue.qsize() for pool in self._pools.values())
+        return sum(waiting)
 
     def submit(self, requests: Sequence[ToolRequest]) -> None:
         """See `ToolExecutor`. A known key is adopted: its outcome is told again."""

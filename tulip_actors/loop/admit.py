@@ -6,8 +6,11 @@ what to send; it never ends the run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from tulip_actors.core.calls import CallKey, CallScope, ToolRequest
-from tulip_actors.core.frozen import FrozenDict, freeze_object
+from tulip_actors.core.frozen import FrozenDict, Json, freeze_object
 from tulip_actors.core.messages import ToolCall
 from tulip_actors.core.ports import RunContext
 from tulip_actors.core.state import AgentState
@@ -28,10 +31,24 @@ async def admit(
             f"Send an object with: {', '.join(tool.signature.names) or 'nothing in it'}"
         )
     arguments = await _steered(setup, state, call, tool, tool.validate(call.arguments))
+    key = CallKey(ctx.run_id, state.iteration, slot)
+    request = request_for(setup, state, ctx, key, tool, arguments)
+    return replace(request, tool_call_id=call.id)
+
+
+def request_for(
+    setup: Setup,
+    state: AgentState,
+    ctx: RunContext,
+    key: CallKey,
+    tool: Tool,
+    arguments: Mapping[str, Json],
+) -> ToolRequest:
+    """A request for a call whose arguments are valid."""
     return ToolRequest(
-        key=CallKey(ctx.run_id, state.iteration, slot),
+        key=key,
         tool_name=tool.name,
-        tool_call_id=call.id,
+        tool_call_id="",
         arguments=arguments,
         scope=CallScope(
             run_id=ctx.run_id,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tulip_actors.core.ports import ChatModel, RunContext
+from tulip_actors.core.state import AgentState
 from tulip_actors.hooks.chain import HookChain
 from tulip_actors.loop.begin import opening
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.finish import final_text
-from tulip_actors.loop.fold import fold
+from tulip_actors.loop.fold import PendingTurn, fold, resumed
 from tulip_actors.loop.loop import run_loop
 from tulip_actors.loop.nodes import Setup
 from tulip_actors.loop.result import AgentResult, Metrics
@@ -31,12 +32,21 @@ class AgentRunnable:
         setup = self.setup(ctx.agent_id)
         if setup.hooks.sees_events:
             ctx.watch_events(setup.hooks.saw)
-        conversation = fold(await ctx.thread_records())
-        state, ending = await run_loop(setup, opening(self.config, ctx, conversation), ctx)
+        earlier = await ctx.thread_records()
+        if ctx.request.answer is None:
+            pending: PendingTurn | None = None
+            state = opening(self.config, ctx, fold(earlier))
+        else:
+            blank = AgentState(
+                ctx.run_id, ctx.thread_id, ctx.agent_id, metadata=ctx.request.metadata
+            )
+            state, pending = resumed(blank, earlier, ctx.records)
+        state, ending = await run_loop(setup, state, ctx, pending)
         return AgentResult(
             message=final_text(state),
             state=state,
             stop_reason=ending.stop_reason,
+            interrupts=ending.interrupts,
             metrics=Metrics(
                 tool_calls=state.calls_made,
                 tool_errors=sum(

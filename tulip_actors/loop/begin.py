@@ -42,6 +42,8 @@ def opening(config: AgentConfig, ctx: RunContext, earlier: Conversation) -> Agen
 async def begin(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
     """The state after the hooks; what the run adds to its thread is recorded."""
     opened = await setup.hooks.before_invocation(ctx.request.input, state)
+    if ctx.request.answer is not None:
+        return opened  # what a resumed run began with is recorded already
     kept = state.thread_length
     if opened is not state:
         kept = _common_prefix(state, opened)

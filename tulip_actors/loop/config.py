@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from tulip_actors.core.interrupt import interrupt
 from tulip_actors.core.ports import ChatModel
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ConfigError
@@ -141,7 +142,7 @@ class AgentConfig(BaseModel):
         return config
 
     def _with_task_complete(self) -> AgentConfig:
-        tools = ToolRegistry([*self.tools.values(), Tool(task_complete)])
+        tools = ToolRegistry([*self.tools.values(), Tool(task_complete), Tool(ask_user)])
         return self.model_copy(
             update={
                 "tools": tools,
@@ -157,6 +158,16 @@ def task_complete(summary: str) -> str:
         summary: the final answer, complete in itself
     """
     return summary
+
+
+def ask_user(question: str, options: list[str] | None = None) -> str:
+    """Ask the user something you cannot go on without, and wait for the answer.
+
+    Args:
+        question: what to ask
+        options: the answers to choose from, if there are only some
+    """
+    return str(interrupt(question, options))
 
 
 def _told(problem: ErrorDetails) -> str:

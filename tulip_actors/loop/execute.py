@@ -21,17 +21,18 @@ from tulip_actors.core.calls import (
     ToolOutcome,
     ToolRequest,
 )
-from tulip_actors.core.events import ToolCompleteEvent, ToolStartEvent
+from tulip_actors.core.events import InterruptEvent, ToolCompleteEvent, ToolStartEvent
 from tulip_actors.core.frozen import canonical
+from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message, ToolCall
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import Intent, ToolFinished, ToolIntents
+from tulip_actors.core.runs import Intent, Paused, ToolFinished, ToolIntents
 from tulip_actors.core.state import AgentState, ToolExecution
 from tulip_actors.errors import ToolError
 from tulip_actors.hooks.provider import AfterToolCallEvent
-from tulip_actors.loop.admit import admit
-from tulip_actors.loop.fold import result_message
-from tulip_actors.loop.nodes import NodeTorn, Setup
+from tulip_actors.loop.admit import admit, request_for
+from tulip_actors.loop.fold import PendingTurn, result_message
+from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused
 from tulip_actors.tools.executor import find_matching_execution
 
 MAX_RETRIES = 5
@@ -60,33 +61,72 @@ class Turn:
     executions: dict[int, ToolExecution] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
     announced: set[CallKey] = field(default_factory=set)
+    paused: list[InterruptEvent] = field(default_factory=list)
     failure: Exception | None = None
 
 
-async def execute(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
+async def execute(
+    setup: Setup, state: AgentState, ctx: RunContext, pending: PendingTurn | None = None
+) -> AgentState:
     """The state with one result per call of the last message, in call order.
 
-    Raises `NodeTorn` with the same when the run is cancelled meanwhile, or when a hook raises:
-    calls that had not ended are closed with an error.
+    With `pending` the turn is completed: finished calls keep their results, those that asked a
+    human run again with the answers. Raises `TurnPaused` when calls ask a human; their siblings
+    have ended and are recorded. Raises `NodeTorn` with the state so far when the run is cancelled
+    meanwhile, or when a hook raises: calls that had not ended are closed with an error.
     """
     turn = Turn(setup, state, ctx, state.messages[-1].tool_calls)
     try:
+        if pending is not None:
+            if pending.open:
+                raise TurnPaused([_asked(paused) for paused in pending.open.values()])
+            _restore(turn, pending)
         await _admit_all(turn)
         for requests in _waves(turn):
             await _store_intents(turn, requests)
             _announce(turn, requests)
             await _follow(turn, requests)
+    except TurnPaused:
+        raise
     except (asyncio.CancelledError, Exception) as cause:
         _close_open(turn, CANCELLED if isinstance(cause, asyncio.CancelledError) else NOT_RUN)
         raise NodeTorn(_with_results(turn), cause) from None
+    if turn.paused:
+        raise TurnPaused(turn.paused)
     return _with_results(turn)
+
+
+def _restore(turn: Turn, pending: PendingTurn) -> None:
+    """Take over what is recorded of the turn: results, and the calls that asked."""
+    for slot, finished in pending.executions.items():
+        turn.executions[slot] = finished.execution
+        if not finished.is_counted:
+            turn.refused.add(slot)
+    for slot, answers in pending.answers.items():
+        if slot in turn.executions:
+            continue
+        intent, tool = pending.intents[slot], turn.setup.config.tools[turn.calls[slot].name]
+        request = request_for(turn.setup, turn.state, turn.ctx, intent.key, tool, intent.arguments)
+        turn.requests[intent.key] = replace(
+            request,
+            tool_call_id=intent.tool_call_id,
+            attempt=len(answers) + 1,
+            answers=tuple(answers),
+        )
+        turn.announced.add(intent.key)
 
 
 async def _admit_all(turn: Turn) -> None:
     """Check every call. What is refused or already known has its result at once."""
     ctx = turn.ctx
-    leaders: dict[tuple[str, str], CallKey] = {}
+    leading = set(turn.requests)
+    leaders = {
+        (request.tool_name, canonical(request.arguments)): key
+        for key, request in turn.requests.items()
+    }
     for slot, call in enumerate(turn.calls):
+        if slot in turn.executions or CallKey(ctx.run_id, turn.state.iteration, slot) in leading:
+            continue
         try:
             request = await admit(turn.setup, turn.state, ctx, slot, call)
         except ToolError as error:
@@ -170,6 +210,9 @@ async def _settle(turn: Turn, key: CallKey, outcome: ToolOutcome) -> list[ToolRe
     request = turn.requests.get(key)
     if request is None or key.slot in turn.executions:
         return []
+    if outcome.interrupt is not None:
+        _pause(turn, request, outcome.interrupt)
+        return []
     if turn.setup.hooks.steers_tools and turn.failure is None:
         try:
             outcome, retry = await _looked_at(turn, request, outcome)
@@ -183,6 +226,27 @@ async def _settle(turn: Turn, key: CallKey, outcome: ToolOutcome) -> list[ToolRe
     for slot in turn.followers.pop(key, ()):
         _serve(turn, slot, request, turn.executions[key.slot], is_announced=True)
     return []
+
+
+def _pause(turn: Turn, request: ToolRequest, asked: InterruptRequest) -> None:
+    """A body asks a human: recorded and announced; the call has no result yet."""
+    ctx, key = turn.ctx, request.key
+    interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{len(request.answers)}"
+    paused = Paused(ctx.run_id, ctx.next_seq, ctx.clock.now(), key, interrupt_id, asked)
+    ctx.record(paused)
+    event = _asked(paused)
+    turn.paused.append(event)
+    ctx.emit(event)
+
+
+def _asked(paused: Paused) -> InterruptEvent:
+    asked = paused.request
+    return InterruptEvent(
+        question=asked.question,
+        options=asked.options,
+        interrupt_id=paused.interrupt_id,
+        metadata=asked.metadata,
+    )
 
 
 async def _looked_at(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from tulip_actors.core.events import TerminateEvent
+from tulip_actors.core.events import InterruptEvent, TerminateEvent
 from tulip_actors.core.frozen import canonical
 from tulip_actors.core.messages import Message, Role
 from tulip_actors.core.ports import RunContext
@@ -73,8 +73,15 @@ def completion(setup: Setup, state: AgentState) -> Ending | None:
     return NATURAL_END if spoke and setup.config.completion_mode == "auto" else None
 
 
-async def summarise(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
-    """The state with one last answer, made without tools; it is no turn."""
+def interrupted(interrupts: tuple[InterruptEvent, ...]) -> Ending:
+    """The end of a segment in which tools ask a human."""
+    return Ending("interrupted", "interrupted", interrupts=interrupts)
+
+
+async def summarise(setup: Setup, state: AgentState, ctx: RunContext, ending: Ending) -> AgentState:
+    """At the built-in cap, the state with one last answer, made without tools; it is no turn."""
+    if not ending.at_cap:
+        return state
     request = Message.user(SUMMARY_PROMPT)
     asked = state.with_message(request)
     ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))

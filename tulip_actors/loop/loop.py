@@ -6,7 +6,7 @@
     Think            Execute           the model made tool calls
     Think            Terminate         it made none, in completion_mode="auto"
     Execute          Reflect           Reflexion is configured and this turn is due
-    Execute          Terminate         a terminal tool succeeded
+    Execute          Terminate         a terminal tool succeeded, or a tool asks a human
     Execute          iteration start   otherwise
     Reflect          iteration start   always
 
@@ -24,14 +24,19 @@ from tulip_actors.core.state import AgentState
 from tulip_actors.core.termination import Ending
 from tulip_actors.loop.begin import begin
 from tulip_actors.loop.execute import execute
-from tulip_actors.loop.finish import completion, ending_due, finish, summarise
-from tulip_actors.loop.nodes import NodeTorn, Setup
+from tulip_actors.loop.finish import completion, ending_due, finish, interrupted, summarise
+from tulip_actors.loop.fold import PendingTurn
+from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused
 from tulip_actors.loop.reflect import reflect, reflection_due
 from tulip_actors.loop.think import think
 
 
-async def run_loop(setup: Setup, state: AgentState, ctx: RunContext) -> tuple[AgentState, Ending]:
+async def run_loop(
+    setup: Setup, state: AgentState, ctx: RunContext, pending: PendingTurn | None = None
+) -> tuple[AgentState, Ending]:
     """Run an agent from `state` to its end; every way out passes through `finish`.
+
+    A resumed run comes with the `pending` turn that it paused in.
 
     Raises what the model, a node or a hook raised, after the TerminateEvent that reports it.
     """
@@ -41,15 +46,15 @@ async def run_loop(setup: Setup, state: AgentState, ctx: RunContext) -> tuple[Ag
     try:
         state = await begin(setup, state, ctx)
         while True:
-            if (ending := ending_due(setup, state, ctx)) is not None:
-                if ending.at_cap:
-                    state = await summarise(setup, state, ctx)
-                break
-            await hooks.iteration_start(state.iteration, state)
+            if pending is None:
+                if (ending := ending_due(setup, state, ctx)) is not None:
+                    state = await summarise(setup, state, ctx, ending)
+                    break
+                await hooks.iteration_start(state.iteration, state)
+                state = await think(setup, state, ctx)
 
-            state = await think(setup, state, ctx)
             if state.messages[-1].tool_calls:
-                state = await execute(setup, state, ctx)
+                state, pending = await execute(setup, state, ctx, pending), None
                 if reflection_due(setup, state):
                     state = reflect(setup, state, ctx)
 
@@ -58,6 +63,8 @@ async def run_loop(setup: Setup, state: AgentState, ctx: RunContext) -> tuple[Ag
             state = state.next_iteration()
             if ending is not None:
                 break
+    except TurnPaused as paused:
+        ending = interrupted(paused.interrupts)
     except NodeTorn as torn:
         state, cause = torn.state, torn.cause
     except (asyncio.CancelledError, Exception) as raised:

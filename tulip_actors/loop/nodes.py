@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.ports import ChatModel
 from tulip_actors.core.state import AgentState
 from tulip_actors.hooks.chain import HookChain
@@ -21,6 +23,14 @@ class Setup:
     model: ChatModel
     toolset: str
     hooks: HookChain
+
+
+class TurnPaused(Exception):
+    """Calls of the turn ask a human; everything else of it has ended and is recorded."""
+
+    def __init__(self, interrupts: Sequence[InterruptEvent]) -> None:
+        super().__init__(f"{len(interrupts)} questions are open")
+        self.interrupts = tuple(interrupts)
 
 
 class NodeTorn(Exception):
