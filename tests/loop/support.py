@@ -1,0 +1,381 @@
+"""What the loop tests share: a model that plays its prompt, tools that leave marks, and hooks.
+
+Kept apart from the test files, and free of pytest, because workers import it. The script of a run
+travels in its prompt and what its hooks do in its metadata, so that one agent, and on Ray one
+actor, serves many tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from tests.runtime.support import assert_well_formed, within
+from tulip_actors import (
+    Agent,
+    AgentResult,
+    AgentState,
+    CausalNodeEvent,
+    HookProvider,
+    Message,
+    ModelResponse,
+    ReflectEvent,
+    Role,
+    RunHandle,
+    TerminateEvent,
+    ThinkEvent,
+    ToolCompleteEvent,
+    ToolStartEvent,
+    TulipEvent,
+    current_run,
+    tool,
+)
+from tulip_actors.core.messages import ToolCall
+from tulip_actors.hooks import (
+    AfterModelCallEvent,
+    AfterToolCallEvent,
+    BeforeModelCallEvent,
+    BeforeToolCallEvent,
+)
+from tulip_actors.testing import FunctionModel
+
+EventT = TypeVar("EventT", bound=TulipEvent)
+
+CALLBACKS = (
+    "on_before_invocation",
+    "on_after_invocation",
+    "on_iteration_start",
+    "on_iteration_end",
+    "on_before_model_call",
+    "on_after_model_call",
+    "on_before_tool_call",
+    "on_after_tool_call",
+)
+"""The page's eight."""
+
+
+class HookTrouble(Exception):
+    """What a hook raises."""
+
+
+class ModelTrouble(Exception):
+    """What a model raises."""
+
+
+# the model
+
+
+def script(*turns: object) -> str:
+    """A prompt that `perform` plays.
+
+    A turn is text, a list of calls `(tool, arguments)` or `(tool, arguments, call_id)`, or a
+    mapping with some of `text`, `calls`, `reasoning`, `usage` (prompt and completion tokens) and
+    `raise`.
+    """
+    return json.dumps(turns)
+
+
+def perform(messages: Sequence[Message], tools: object) -> ModelResponse:
+    """The turn of the newest script that comes next; the last one is played for ever."""
+    run = current_run()
+    assert run is not None
+    turns = json.loads(run.request.input)
+    return as_turn(turns[min(run.responses_recorded, len(turns) - 1)])
+
+
+def as_turn(turn: Any) -> ModelResponse:
+    """A scripted turn as the model's answer."""
+    if isinstance(turn, str):
+        return ModelResponse(Message.assistant(turn))
+    if isinstance(turn, list):
+        return ModelResponse(Message.assistant("", _calls(turn)))
+    if "raise" in turn:
+        raise ModelTrouble(turn["raise"])
+    usage = turn.get("usage")
+    return ModelResponse(
+        Message.assistant(
+            turn.get("text", ""), _calls(turn.get("calls", ())), reasoning=turn.get("reasoning")
+        ),
+        usage and {"prompt_tokens": usage[0], "completion_tokens": usage[1]},
+    )
+
+
+def _calls(calls: Sequence[Sequence[Any]]) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(one[2] if len(one) > 2 else f"call_{slot}", one[0], one[1])
+        for slot, one in enumerate(calls)
+    )
+
+
+def performer() -> FunctionModel:
+    """A model that plays its prompt."""
+    return FunctionModel(perform)
+
+
+# tools
+
+
+def mark(path: str) -> int:
+    """Add a mark to a file; the number of marks it holds now. One byte, so workers do not mix."""
+    with Path(path).open("ab") as file:
+        file.write(b"x")
+        return file.tell()
+
+
+def marks(path: object) -> int:
+    """How many marks a file holds."""
+    file = Path(str(path))
+    return file.stat().st_size if file.exists() else 0
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+async def fails(message: str) -> str:
+    """Raise."""
+    raise ValueError(message)
+
+
+@tool
+async def say(text: str) -> str:
+    """Say it back."""
+    return text
+
+
+@tool(idempotent=True)
+async def refund(path: str, amount: Any = 1, currency: str = "EUR") -> str:
+    """Refund, once; the receipt tells how often the body ran."""
+    return f"RF-{mark(path)}"
+
+
+@tool(idempotent=True)
+async def refund_on_second_try(path: str) -> str:
+    """Fail the first time."""
+    if mark(path) == 1:
+        raise ValueError("the bank is closed")
+    return "RF"
+
+
+@tool
+async def count(path: str) -> int:
+    """How often this was called with that path."""
+    return mark(path)
+
+
+@tool
+async def last(path: str) -> int:
+    """The same, but it yields before it answers, so that its siblings end before it."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+    return mark(path)
+
+
+@tool
+async def finish_up(answer: str) -> str:
+    """A terminal tool; it fails on an empty answer."""
+    if not answer:
+        raise ValueError("nothing to finish with")
+    return answer
+
+
+TOOLS = [add, fails, say, refund, refund_on_second_try, count, last, finish_up]
+
+
+# hooks
+
+
+class Puppet(HookProvider):
+    """Does what the run's metadata says, and tells every callback as an event.
+
+    `metadata["puppet"]` maps a callback's name to a list of steps, one per time it is called in
+    the run: "raise", a mapping of fields to assign, or None. The number of times is kept per run
+    in the puppet, which serves many runs at once.
+    """
+
+    def __init__(self, name: str = "puppet", priority: int = 50) -> None:
+        self.name = name
+        self.priority = priority
+        self.times: dict[tuple[str, str], int] = {}
+
+    def act(self, callback: str, told: str, event: object = None) -> None:
+        """One callback was called."""
+        run = current_run()
+        assert run is not None
+        key = (run.run_id, callback)
+        time = self.times[key] = self.times.get(key, 0) + 1
+        run.emit(CausalNodeEvent(node_id=callback, label=told, node_type=self.name))
+        plan = cast(Mapping[str, Any], run.request.metadata.get(self.name, {})).get(callback, ())
+        step = plan[time - 1] if time <= len(plan) else None
+        if step == "raise":
+            raise HookTrouble(f"{callback} of {self.name}")
+        for field, value in (step or {}).items():
+            if field == "response":
+                value = as_turn(value)
+            if field == "messages":
+                value = [Message.user(text) for text in value]
+            setattr(event, field, value)
+
+    async def on_before_invocation(self, prompt: str, state: AgentState) -> AgentState | None:
+        self.act("on_before_invocation", prompt)
+        return None
+
+    def on_after_invocation(self, state: AgentState, success: bool) -> None:
+        self.act("on_after_invocation", f"{state.iteration} {success}")
+
+    async def on_iteration_start(self, iteration: int, state: AgentState) -> None:
+        self.act("on_iteration_start", f"{iteration} {state.iteration}")
+
+    def on_iteration_end(self, iteration: int, state: AgentState) -> None:
+        self.act("on_iteration_end", f"{iteration} {state.iteration}")
+
+    async def on_before_model_call(self, event: BeforeModelCallEvent) -> None:
+        roles = ",".join(message.role for message in event.messages)
+        self.act("on_before_model_call", f"{event.iteration} {roles}", event)
+
+    def on_after_model_call(self, event: AfterModelCallEvent) -> None:
+        told = f"{event.iteration} {event.attempt} {event.response.message.content}"
+        self.act("on_after_model_call", told, event)
+
+    async def on_before_tool_call(self, event: BeforeToolCallEvent) -> None:
+        told = f"{event.iteration} {event.tool_name} {event.tool_call_id} {dict(event.arguments)}"
+        self.act("on_before_tool_call", told, event)
+
+    def on_after_tool_call(self, event: AfterToolCallEvent) -> None:
+        told = f"{event.iteration} {event.tool_name} {event.attempt} {event.result} {event.error}"
+        self.act("on_after_tool_call", told, event)
+
+
+def told_by(events: Sequence[TulipEvent], hook: str = "puppet") -> list[tuple[str, str]]:
+    """The callbacks of a `Puppet`, in order, each with what it was told."""
+    return [
+        (event.node_id, event.label)
+        for event in events
+        if isinstance(event, CausalNodeEvent) and event.node_type == hook
+    ]
+
+
+class Calls(HookProvider):
+    """Inline: gathers (callback, arguments) of every callback, in order, in a shared list."""
+
+    def __init__(self, log: list[tuple[str, str]] | None = None, name: str = "") -> None:
+        self.log = [] if log is None else log
+        self.name = name
+
+
+def _gathers(callback: str) -> Callable[..., None]:
+    def gather(self: Calls, *arguments: object) -> None:
+        self.log.append((self.name, callback))
+
+    return gather
+
+
+for _callback in CALLBACKS:
+    setattr(Calls, _callback, _gathers(_callback))
+
+
+# runs
+
+
+@dataclass
+class Run:
+    """A run as its caller saw it: every event, and the result or what was raised."""
+
+    events: list[TulipEvent]
+    result: AgentResult | None = None
+    failure: BaseException | None = None
+
+    @property
+    def end(self) -> TerminateEvent:
+        """The last event."""
+        last = self.events[-1]
+        assert isinstance(last, TerminateEvent)
+        return last
+
+    def of(self, kind: type[EventT]) -> list[EventT]:
+        """Its events of a class."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def thinks(self) -> list[ThinkEvent]:
+        return self.of(ThinkEvent)
+
+    @property
+    def starts(self) -> list[ToolStartEvent]:
+        return self.of(ToolStartEvent)
+
+    @property
+    def completes(self) -> list[ToolCompleteEvent]:
+        return self.of(ToolCompleteEvent)
+
+    @property
+    def reflections(self) -> list[ReflectEvent]:
+        return self.of(ReflectEvent)
+
+    @property
+    def ok(self) -> AgentResult:
+        """The result of a run that has one."""
+        assert self.result is not None, f"the run raised {self.failure!r}"
+        return self.result
+
+    @property
+    def ending(self) -> tuple[str, str | None, str]:
+        """`reason`, `condition`, `stop_reason` of the last event."""
+        return self.end.reason, self.end.condition, self.end.stop_reason
+
+
+async def ran(agent: Agent, prompt: str, **options: Any) -> Run:
+    """A run to its end, followed; its stream is well formed whatever happened."""
+    return await followed(agent.start(prompt, **options))
+
+
+async def followed(handle: RunHandle[AgentResult]) -> Run:
+    """A run that was started, to its end."""
+    events: list[TulipEvent] = []
+
+    async def follow() -> BaseException | None:
+        try:
+            async for event in handle.events():
+                events.append(event)
+        except Exception as raised:
+            return raised
+        return None
+
+    failure = await within(follow())
+    assert_well_formed(events)
+    run = Run(events, failure=failure)
+    if failure is None:
+        run.result = await within(handle.result())
+        assert run.result.stop_reason == run.end.stop_reason
+        assert run.result.final_message == run.end.final_message
+    return run
+
+
+def inline(*turns: Any, model: Any = None, tools: Sequence[Any] = TOOLS, **options: Any) -> Agent:
+    """An agent in this process, with a script for all its runs unless it has another model."""
+    from tulip_actors.testing import ScriptedModel
+
+    turns = tuple(as_turn(turn) if isinstance(turn, list | dict) else turn for turn in turns)
+    return Agent(model or ScriptedModel(turns), tools, runtime="inline", **options)
+
+
+def texts(messages: Sequence[Message], role: Role) -> list[str]:
+    """What somebody said."""
+    return [message.content for message in messages if message.role is role]
+
+
+def reflecting(**changes: Any) -> Callable[[AgentState], AgentState]:
+    """A change to a state, for hooks that return one."""
+    return lambda state: replace(state, **changes)
+
+
+async def gathered(*work: Awaitable[Any], seconds: float = 60) -> list[Any]:
+    """All results, in order, by a deadline."""
+    return await within(asyncio.gather(*work), seconds)
