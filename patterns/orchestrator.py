@@ -193,13 +193,13 @@ class Orchestrator(Team[OrchestratorResult]):
         summary = await self._summarise(input, results, ctx, log)
         log.decide("finalize", (), f"{len(results) - len(failed)} of {len(results)} succeeded")
         return OrchestratorResult(
-            success=not failed,
+            success=not failed and not ctx.cancel_requested,
             summary=summary,
             specialist_results=results,
             decisions=log.taken,
             duration_ms=(ctx.clock.monotonic_s() - began_s) * 1000,
             error="; ".join(f"{one.specialist_id}: {one.error}" for one in failed) or None,
-            stop_reason="error" if failed else "complete",
+            stop_reason=_stop_reason(ctx, failed),
             run_id=ctx.run_id,
         )
 
@@ -272,6 +272,9 @@ class Orchestrator(Team[OrchestratorResult]):
                 tuple(self.specialists),
                 f"fallback to all specialists: the model named nobody who exists: {named}",
             )
+        unknown = [one for one in named if one not in self.specialists]
+        if unknown:
+            reasoning += f" (nobody is called {', '.join(unknown)})"
         return Choice(ids, reasoning)
 
     async def _invoke(
@@ -387,6 +390,12 @@ class Assignment:
             error=error,
             success=error is None,
         )
+
+
+def _stop_reason(ctx: RunContext, failed: Sequence[SpecialistResult]) -> str:
+    if ctx.cancel_requested:
+        return "cancelled"
+    return "error" if failed else "complete"
 
 
 def _report(one: SpecialistResult) -> str:

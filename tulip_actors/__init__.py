@@ -43,6 +43,9 @@ if TYPE_CHECKING:
         ToolStartEvent,
         TulipEvent,
     )
+    from tulip_actors.core.interrupt import (
+        interrupt,
+    )
     from tulip_actors.core.messages import (
         Message,
         Role,
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
         ClusterError,
         ClusterUnreachable,
         ConfigError,
+        InterruptNotPending,
         MissingExtra,
         ModelAuthError,
         ModelBadResponse,
@@ -88,8 +92,15 @@ if TYPE_CHECKING:
         ToolError,
         ToolLost,
         ToolNotFound,
+        ToolVetoed,
         TulipError,
         VersionMismatch,
+    )
+    from tulip_actors.hooks import (
+        HookProvider,
+    )
+    from tulip_actors.loop.config import (
+        ReflexionConfig,
     )
     from tulip_actors.models.registry import (
         get_model,
@@ -140,6 +151,7 @@ _NAMES_OF = {
         "ToolStartEvent",
         "TulipEvent",
     ),
+    "tulip_actors.core.interrupt": ("interrupt",),
     "tulip_actors.core.messages": (
         "Message",
         "Role",
@@ -166,6 +178,7 @@ _NAMES_OF = {
         "ClusterError",
         "ClusterUnreachable",
         "ConfigError",
+        "InterruptNotPending",
         "MissingExtra",
         "ModelAuthError",
         "ModelBadResponse",
@@ -188,9 +201,12 @@ _NAMES_OF = {
         "ToolError",
         "ToolLost",
         "ToolNotFound",
+        "ToolVetoed",
         "TulipError",
         "VersionMismatch",
     ),
+    "tulip_actors.hooks": ("HookProvider",),
+    "tulip_actors.loop.config": ("ReflexionConfig",),
 }
 _ROOM_OF = {name: room for room, names in _NAMES_OF.items() for name in names}
 
@@ -214,7 +230,9 @@ __all__ = [
     "EventBus",
     "EventSource",
     "GroundingEvent",
+    "HookProvider",
     "InterruptEvent",
+    "InterruptNotPending",
     "LoopEvent",
     "Message",
     "MissingExtra",
@@ -231,6 +249,7 @@ __all__ = [
     "NotSerialisable",
     "OrchestratorDecisionEvent",
     "ReflectEvent",
+    "ReflexionConfig",
     "RemoteError",
     "Role",
     "RunCancelled",
@@ -261,11 +280,13 @@ __all__ = [
     "ToolNotFound",
     "ToolResult",
     "ToolStartEvent",
+    "ToolVetoed",
     "TulipError",
     "TulipEvent",
     "VersionMismatch",
     "current_run",
     "get_model",
+    "interrupt",
     "register_provider",
     "tool",
 ]

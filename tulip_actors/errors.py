@@ -14,11 +14,13 @@
     ├── ToolError                 one tool call went wrong; the run goes on
     │   ├── ToolNotFound
     │   ├── ToolArgumentsInvalid
+    │   ├── ToolVetoed            a hook forbade the call
     │   └── ToolLost              its worker died: the effect may have happened
     ├── RunError                  one run went wrong
     │   ├── RunNotFound
     │   ├── RunCancelled
     │   ├── RunLost               the process that hosted it is gone
+    │   ├── InterruptNotPending   nothing asks that question (any more)
     │   ├── NotSerialisable       a value cannot be stored (`path`)
     │   ├── StaleEpoch            a newer incarnation owns the thread
     │   └── ThreadBusy            another run owns the thread
@@ -145,6 +147,12 @@ class ToolArgumentsInvalid(ToolError):
     code = "tool_arguments_invalid"
 
 
+class ToolVetoed(ToolError):
+    """A hook forbade the call."""
+
+    code = "tool_vetoed"
+
+
 class ToolLost(ToolError):
     """The worker of a started call died: the effect may have happened."""
 
@@ -189,6 +197,12 @@ class NotSerialisable(RunError, TypeError):
     ) -> None:
         super().__init__(message, run_id=run_id)
         self.path = path
+
+
+class InterruptNotPending(RunError):
+    """Nothing asks that question, or it was answered already. Nothing was changed."""
+
+    code = "interrupt_not_pending"
 
 
 class StaleEpoch(RunError):

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, TypedDict, Unpack
 
 from tulip_actors.agent.runner import Runner
 from tulip_actors.core.ports import ChatModel, Runnable
 from tulip_actors.core.termination import TerminationCondition
+from tulip_actors.hooks.provider import HookProvider
 from tulip_actors.host.ports import ActorOptions
 from tulip_actors.loop.agent_runnable import AgentRunnable
-from tulip_actors.loop.config import DEFAULT_MAX_ITERATIONS, AgentConfig
+from tulip_actors.loop.config import AgentConfig, ReflexionConfig, SystemPrompt
 from tulip_actors.loop.result import AgentResult
 from tulip_actors.tools.decorator import Tool
+
+
+class LoopOptions(TypedDict, total=False):
+    """What the loop may be told beside model, tools and prompt; see `AgentConfig` for each."""
+
+    max_iterations: int
+    termination: TerminationCondition | None
+    hooks: Sequence[HookProvider]
+    reflexion: bool | ReflexionConfig | None
+    completion_mode: Literal["auto", "explicit"]
+    terminal_tools: Sequence[str]
+    tool_execution: Literal["concurrent", "sequential"]
+    tool_loop_threshold: int
+    tool_loop_compare: Literal["calls", "calls+results"]
+    token_budget: int | None
+    time_budget_seconds: float | None
+    output_key: str | None
 
 
 class Agent(Runner[AgentResult]):
@@ -29,24 +48,18 @@ class Agent(Runner[AgentResult]):
         self,
         model: ChatModel | str,
         tools: Sequence[Tool | Callable[..., object]] = (),
-        system_prompt: str | None = None,
+        system_prompt: SystemPrompt | None = None,
         *,
         name: str | None = None,
-        max_iterations: int = DEFAULT_MAX_ITERATIONS,
-        termination: TerminationCondition | None = None,
         runtime: str | None = None,
         actor: ActorOptions | None = None,
         namespace: str | None = None,
+        **options: Unpack[LoopOptions],
     ) -> None:
         label = "agent" if name is None else name
         super().__init__(label, kind="agent", runtime=runtime, actor=actor, namespace=namespace)
         self.config = AgentConfig.checked(
-            name=label,
-            model=model,
-            tools=tools,
-            system_prompt=system_prompt,
-            max_iterations=max_iterations,
-            termination=termination,
+            name=label, model=model, tools=tools, system_prompt=system_prompt, **options
         )
         self._runnable = AgentRunnable(self.config)
 

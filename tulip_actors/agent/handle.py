@@ -18,7 +18,7 @@ from tulip_actors.errors import ConfigError, RunCancelled
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.ports import HostClient
 
-ResultT = TypeVar("ResultT")
+ResultT = TypeVar("ResultT", covariant=True)
 
 
 class Cursor:
@@ -102,6 +102,11 @@ class RunHandle(Generic[ResultT]):
         """Stop the run at once, as a task cancel does; returns without waiting."""
         if not self._feed.closed:
             self._client.cancel([self.run_id], at_once=True)
+
+    def cancel_at_boundary(self) -> None:
+        """Ask the run to stop at its next turn boundary; returns without waiting."""
+        if not self._feed.closed:
+            self._client.cancel([self.run_id], at_once=False)
 
     def __repr__(self) -> str:
         return f"RunHandle({self.run_id!r}, {'ended' if self.done else 'running'})"

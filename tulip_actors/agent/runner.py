@@ -15,8 +15,8 @@ from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE, checked_runtime, runt
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.frozen import EMPTY, freeze, freeze_object
 from tulip_actors.core.ports import Runnable
-from tulip_actors.core.runs import RunRequest
-from tulip_actors.errors import ConfigError
+from tulip_actors.core.runs import Answer, RunRequest
+from tulip_actors.errors import ConfigError, RunNotFound
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.portal import portal
 from tulip_actors.host.ports import ActorOptions, AgentStatus, HostClient, HostSpec
@@ -64,6 +64,7 @@ class Runner(Generic[ResultT]):
         self.namespace = namespace or DEFAULT_NAMESPACE
         self._host: HostClient | None = None
         self._runs: dict[str, tuple[str, Feed]] = {}
+        self._last_run: dict[str | None, str] = {}
 
     @property
     def name(self) -> str:
@@ -92,13 +93,7 @@ class Runner(Generic[ResultT]):
 
     async def arun(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
         """Run to the end and return the result. Cancelling the awaiting task cancels the run."""
-        request = _request(prompt, **options)
-        feed = self._begin(request, events=False)
-        try:
-            return cast(ResultT, await feed.ended())
-        except asyncio.CancelledError:
-            self._client.cancel([request.run_id], at_once=True)
-            raise
+        return await self._result_of(_request(prompt, **options))
 
     def run_sync(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
         """`arun` from code that is not async: a script, a thread, a notebook, a Ray task."""
@@ -124,6 +119,34 @@ class Runner(Generic[ResultT]):
         here or when it is read.
         """
         return RunHandle(run_id, self._client.follow(run_id), self._client, after)
+
+    # answering
+
+    def resume(
+        self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
+    ) -> RunStream[ResultT]:
+        """Answer a question of a paused run and go on with it: its events, as of `run`.
+
+        The run is the one that `interrupt_id` belongs to, else the last one that this handle
+        started (on that thread). The id may be left out when one question is open. The run goes on
+        once its last question is answered; until then the segment ends at once as "interrupted".
+        Raises `InterruptNotPending` for a wrong or answered id, which changes nothing.
+        """
+        request = self._answer(response, interrupt_id, thread_id)
+        return RunStream(lambda: self.begin(request))
+
+    async def aresume(
+        self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
+    ) -> ResultT:
+        """`resume` to the end of the segment: its result."""
+        return await self._result_of(self._answer(response, interrupt_id, thread_id))
+
+    def resume_sync(
+        self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
+    ) -> ResultT:
+        """`aresume` from code that is not async."""
+        self.warm()
+        return portal().call_blocking(self.aresume(response, interrupt_id, thread_id))
 
     # steering
 
@@ -181,7 +204,29 @@ class Runner(Generic[ResultT]):
         self._runs = {run: known for run, known in self._runs.items() if not known[1].closed}
         feed = self._client.begin(request, events=events)
         self._runs[request.run_id] = (request.thread_id, feed)
+        self._last_run[None] = self._last_run[request.thread_id] = request.run_id
         return feed
+
+    async def _result_of(self, request: RunRequest) -> ResultT:
+        feed = self._begin(request, events=False)
+        try:
+            return cast(ResultT, await feed.ended())
+        except asyncio.CancelledError:
+            self._client.cancel([request.run_id], at_once=True)
+            raise
+
+    def _answer(
+        self, response: object, interrupt_id: str | None, thread_id: str | None
+    ) -> RunRequest:
+        run_id = interrupt_id.partition("/")[0] if interrupt_id else self._last_run.get(thread_id)
+        if run_id is None:
+            raise RunNotFound(
+                "this handle has started no run"
+                + (f" on thread {thread_id!r}" if thread_id else "")
+                + "; give the interrupt_id of the InterruptEvent"
+            )
+        answer = Answer(freeze(response, "response"), interrupt_id)
+        return RunRequest(run_id, thread_id or run_id, "", answer=answer)
 
     def _chosen(self, run_id: str | None, thread_id: str | None) -> list[str]:
         if run_id is not None:

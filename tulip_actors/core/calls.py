@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from tulip_actors.core.frozen import EMPTY, Json, JsonObject
+from tulip_actors.core.interrupt import InterruptRequest
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,7 +90,8 @@ class ToolRequest:
     """A call to be made: validated arguments, and where to find the tool.
 
     `toolset` is the id under which the executor holds the tools; `parent_call_id` is set on
-    children.
+    children. A known key with a higher `attempt` is run again. `answers` are what a human said to
+    the questions the body asks, in their order.
     """
 
     key: CallKey
@@ -100,11 +102,14 @@ class ToolRequest:
     toolset: str
     demand: ToolDemand = NO_DEMAND
     parent_call_id: str | None = None
+    attempt: int = 1
+    answers: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The one result of a call. `result` is the text for the model; exactly one side is set.
+    """The one result of a call. `result` is the text for the model; exactly one side is set,
+    but for a body that asks a human: it has an `interrupt` and no result yet.
 
     `value` is what the body returned, for a parent that asked (pickled bytes between processes).
     `error_type` is the class name of what the body raised.
@@ -113,6 +118,7 @@ class ToolOutcome:
     result: str | None = None
     error: str | None = None
     error_type: str | None = None
+    interrupt: InterruptRequest | None = None
     value: object = None
     duration_ms: float = 0.0
     queued_ms: float = 0.0

@@ -7,6 +7,7 @@ accepted by json and msgpack), whose mutators raise.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NoReturn, TypeAlias, cast
@@ -100,6 +101,11 @@ class FrozenList(list[Any]):
 
     def __deepcopy__(self, memo: object) -> FrozenList:
         return self
+
+
+def canonical(value: Json) -> str:
+    """The value as text that is equal for equal values alone: 1, 1.0 and True differ."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 EMPTY: FrozenDict = FrozenDict()

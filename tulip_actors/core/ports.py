@@ -15,7 +15,7 @@ on which the whole system runs inside one process, and one on Ray in `runtime`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Protocol, TypeVar, runtime_checkable
@@ -200,6 +200,10 @@ class ChildRun(Protocol):
         """Stop it at once; returns without waiting."""
         ...
 
+    def cancel_at_boundary(self) -> None:
+        """Ask it to stop at its next turn boundary; returns without waiting."""
+        ...
+
 
 @runtime_checkable
 class RunStarter(Protocol):
@@ -249,6 +253,15 @@ class RunContext(Protocol):
         ...
 
     @property
+    def elapsed_s(self) -> float:
+        """Seconds since this segment of the run began."""
+        ...
+
+    def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
+        """Show every event of this run to `watcher` as it is emitted."""
+        ...
+
+    @property
     def responses_recorded(self) -> int:
         """How many model answers this run has recorded, of any kind."""
         ...
@@ -265,6 +278,10 @@ class RunContext(Protocol):
     @property
     def next_seq(self) -> int:
         """The sequence number of the run's next event, kept in every record."""
+        ...
+
+    async def thread_records(self) -> Sequence[Record]:
+        """The records of other runs of this thread; none for a run that was given no thread."""
         ...
 
     async def durable(self) -> None:

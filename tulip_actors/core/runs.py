@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from tulip_actors.core.calls import CallKey
-from tulip_actors.core.frozen import EMPTY, JsonObject
+from tulip_actors.core.frozen import EMPTY, Json, JsonObject
+from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message
 from tulip_actors.core.state import ToolExecution
 
@@ -28,11 +29,20 @@ class ModelResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a human says to a paused run. The id may be left out when one question is open."""
+
+    response: Json
+    interrupt_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """Everything that starts a run; the same for an agent and for a team.
 
     `parent_run_id`, `parent_call_id` and `specialist_id` are set on runs that a team or a tool
-    started, and appear in every event's source.
+    started, and appear in every event's source. With `answer` it resumes the run of that id, whose
+    thread, metadata and the like are those it was started with.
     """
 
     run_id: str
@@ -44,6 +54,7 @@ class RunRequest:
     parent_run_id: str | None = None
     parent_call_id: str | None = None
     specialist_id: str | None = None
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +69,38 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """The messages with which an agent's run begins, after the hooks: its prompt and the like.
+
+    They follow the first `kept` messages of the thread: all of them, unless a hook changed some.
+    """
+
+    run_id: str
+    seq: int
+    at: datetime
+    kept: int
+    messages: tuple[Message, ...]
+    kind: Literal["opened"] = "opened"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Messages that the loop itself put into the conversation: guidance, the request to sum up."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    messages: tuple[Message, ...]
+    confidence: float | None = None
+    kind: Literal["added"] = "added"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """A model answered. `key` tells the loop's own turns ("turn:3") from others ("summary")."""
+    """A model answered. `key` tells the loop's own turns ("turn:3/1") from others ("summary").
+
+    `accepted` is false for an answer that was asked for again and is not in the conversation.
+    """
 
     run_id: str
     seq: int
@@ -68,6 +109,7 @@ class ModelTurn:
     message: Message
     usage: Mapping[str, int] | None = None
     stop_reason: str | None = None
+    accepted: bool = True
     kind: Literal["model_turn"] = "model_turn"
 
 
@@ -98,14 +140,40 @@ class ToolIntents:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A call has its result."""
+    """A call has its result. A refused one is in the conversation, but not counted."""
 
     run_id: str
     seq: int
     at: datetime
     key: CallKey
     execution: ToolExecution
+    is_counted: bool = True
     kind: Literal["tool_finished"] = "tool_finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A call asks a human and has no result until the answer is there."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    key: CallKey
+    interrupt_id: str
+    request: InterruptRequest
+    kind: Literal["paused"] = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A human's answer to one `Paused`."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    interrupt_id: str
+    response: Json
+    kind: Literal["answered"] = "answered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,5 +200,16 @@ class RunEnded:
     kind: Literal["run_ended"] = "run_ended"
 
 
-Record: TypeAlias = RunStarted | ModelTurn | ToolIntents | ToolFinished | StepDone | RunEnded
+Record: TypeAlias = (
+    RunStarted
+    | Opened
+    | Added
+    | ModelTurn
+    | ToolIntents
+    | ToolFinished
+    | Paused
+    | Answered
+    | StepDone
+    | RunEnded
+)
 """One line of a thread's log."""

@@ -67,9 +67,11 @@ class ReasoningStep:
 class AgentState:
     """One run's state. Frozen: every `with_...` returns a new one that shares what did not change.
 
-    `iteration` counts completed turns. `tools_called` and `tools_succeeded` are the names of this
-    run's calls. `confidence` stays within 0 and 1. `metadata` is JSON-able, checked on entry,
-    handed out read-only.
+    `iteration` counts completed turns. `thread_length` is the number of messages that earlier runs
+    left, `opening_length` that before the run's first turn, `executions_before_turn` the number of
+    calls before the present turn; `calls_made`, `tools_called` and `tools_succeeded` are of this
+    run. `confidence` stays within 0 and 1. `metadata` is JSON-able, checked on entry, handed out
+    read-only.
     """
 
     run_id: str
@@ -85,6 +87,10 @@ class AgentState:
     prompt_tokens_used: int = 0
     completion_tokens_used: int = 0
     metered: bool = False
+    thread_length: int = 0
+    opening_length: int = 0
+    executions_before_turn: int = 0
+    calls_made: int = 0
     tools_called: frozenset[str] = frozenset()
     tools_succeeded: frozenset[str] = frozenset()
     errors: History[str] = field(default_factory=History)
@@ -112,6 +118,7 @@ class AgentState:
         return replace(
             self,
             tool_executions=executions,
+            calls_made=self.calls_made + 1,
             tools_called=_with(self.tools_called, name),
             tools_succeeded=_with(self.tools_succeeded, name)
             if execution.success
@@ -124,7 +131,12 @@ class AgentState:
 
     def next_iteration(self) -> AgentState:
         """The state after one more completed turn."""
-        return replace(self, iteration=self.iteration + 1, updated_at=datetime.now(UTC))
+        return replace(
+            self,
+            iteration=self.iteration + 1,
+            executions_before_turn=len(self.tool_executions),
+            updated_at=datetime.now(UTC),
+        )
 
     def with_confidence(self, confidence: float) -> AgentState:
         """The state with that confidence, clamped to 0..1."""
@@ -162,6 +174,11 @@ class AgentState:
             + usage.get("total_tokens", prompt + completion),
             metered=True,
         )
+
+    @property
+    def executions_of_turn(self) -> tuple[ToolExecution, ...]:
+        """The calls of the present turn."""
+        return self.tool_executions[self.executions_before_turn :]
 
     @property
     def usage(self) -> dict[str, int] | None:

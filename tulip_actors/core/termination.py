@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.messages import Message, Role
 from tulip_actors.core.state import AgentState
 
@@ -39,13 +40,15 @@ SUCCESSES: frozenset[str] = frozenset({"complete", "terminal_tool", "confidence_
 class Ending:
     """What ends a run: `reason` for readers, `stop_reason` for programs, `condition` its repr.
 
-    `at_cap` is set by the loop on its built-in cap, which alone asks for a summary.
+    `at_cap` is set by the loop on its built-in cap, which alone asks for a summary; `interrupts`
+    are the questions for which a run paused.
     """
 
     reason: str
     stop_reason: StopReason
     condition: str | None = None
     at_cap: bool = False
+    interrupts: tuple[InterruptEvent, ...] = ()
 
 
 class TerminationCondition(ABC):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from tulip_actors.core.calls import CallFinished, CallKey, CallLost, ToolRequest, ToolUpdate
@@ -13,8 +14,17 @@ from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.events import TerminateEvent, TulipEvent
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
-from tulip_actors.core.runs import ModelResponse, ModelTurn, Record, RunRequest
-from tulip_actors.errors import RunCancelled
+from tulip_actors.core.runs import (
+    Answer,
+    Answered,
+    ModelResponse,
+    ModelTurn,
+    Paused,
+    Record,
+    RunRequest,
+    RunStarted,
+)
+from tulip_actors.errors import InterruptNotPending, RunCancelled, RunNotFound
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.publisher import Publisher
@@ -62,6 +72,9 @@ class HostedRun:
         self._sink = RunSink(request, name, ports.node_id, self.feed, publisher)
         self._writer: RecordWriter | None = None
         self._records: list[Record] = []
+        self._children: set[ChildRun] = set()
+        self._watchers: list[Callable[[TulipEvent], None]] = []
+        self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
         self._inboxes: dict[CallKey, asyncio.Queue[ToolUpdate]] = {}
 
@@ -105,7 +118,20 @@ class HostedRun:
 
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`."""
+        if self.terminated:
+            return
         self._sink.emit(event)
+        for watcher in self._watchers:
+            watcher(event)
+
+    def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
+        """See `RunContext`."""
+        self._watchers.append(watcher)
+
+    @property
+    def elapsed_s(self) -> float:
+        """See `RunContext`."""
+        return self.clock.monotonic_s() - self._began_s
 
     def record(self, *records: Record) -> None:
         """See `RunContext`."""
@@ -113,6 +139,13 @@ class HostedRun:
         self._records.extend(records)
         self.responses_recorded += sum(isinstance(record, ModelTurn) for record in records)
         self._writer.add(records)
+
+    async def thread_records(self) -> Sequence[Record]:
+        """See `RunContext`."""
+        if self.thread_id == self.run_id:
+            return ()
+        records = await self._ports.store.read(self.thread_id)
+        return [record for record in records if record.run_id != self.run_id]
 
     async def durable(self) -> None:
         """See `RunContext`."""
@@ -180,6 +213,7 @@ class HostedRun:
             )
         )
         forwarded = Forwarded(child, self._sink)
+        self._children.add(child)
         try:
             await forwarded.to_the_end()
             return await child.result()
@@ -188,6 +222,8 @@ class HostedRun:
             with contextlib.suppress(TimeoutError):  # its last events belong to this stream too
                 await asyncio.wait_for(forwarded.to_the_end(), CHILD_END_S)
             raise
+        finally:
+            self._children.discard(child)
 
     async def sleep(self, seconds: float) -> None:
         """See `RunContext`."""
@@ -224,27 +260,59 @@ class HostedRun:
     # for the host
 
     async def begin(self) -> None:
-        """Become the writer of the run's thread."""
-        store = self._ports.store
+        """Become the writer of the run's thread, and record with what the segment begins.
+
+        Raises `RunNotFound` or `InterruptNotPending` for an answer to nothing; nothing is changed.
+        """
+        store, answer = self._ports.store, self.request.answer
+        if answer is not None:
+            await self._restore(answer)
         self.epoch = await store.acquire(self.thread_id, self.run_id, LEASE_S)
         self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
         self._sink.follow(self._writer)
+        now = self.clock.now()
+        if answer is None:
+            self.record(RunStarted(self.run_id, self.next_seq, now, self.request))
+        else:
+            question = pending_interrupt(self._records, answer, self.run_id)
+            self.record(Answered(self.run_id, self.next_seq, now, question, answer.response))
+
+    async def _restore(self, answer: Answer) -> None:
+        """Take up the run's records, and the request with which it was started."""
+        store = self._ports.store
+        thread_id = await store.find(self.run_id)
+        records = () if thread_id is None else await store.read(thread_id)
+        own = [record for record in records if record.run_id == self.run_id]
+        started = next((one for one in own if isinstance(one, RunStarted)), None)
+        if started is None:
+            raise RunNotFound(
+                f"there is no run {self.run_id} to resume: its records are not in this store",
+                run_id=self.run_id,
+            )
+        pending_interrupt(own, answer, self.run_id)
+        self.request = replace(started.request, answer=answer)
+        self._records = own
+        self.responses_recorded = sum(isinstance(record, ModelTurn) for record in own)
+        self._sink.resume(self.request, own[-1].seq + 1)
 
     async def conducted(self, runnable: Runnable[object]) -> object:
         """Let the Runnable do its job, in a task of its own: what is cancelled is that alone.
 
-        A cancel that came before lets it take its first step, so that an agent ends its own way.
+        However early a cancel comes, it takes its first step, so that an agent ends its own way.
         """
         CURRENT_RUN.set(self)
-        self._conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
+        conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
+        await asyncio.sleep(0)
+        self._conducting = conducting
         if self._stopped:
-            await asyncio.sleep(0)
-            self._conducting.cancel()
-        return await self._conducting
+            conducting.cancel()
+        return await conducting
 
     def cancel(self, *, at_once: bool) -> None:
         """Set the flag, or stop what is conducted. Once that has ended there is nothing to stop."""
         self.cancel_requested = True
+        for child in self._children:
+            child.cancel_at_boundary()
         if not at_once or self._stopped:
             return  # a second cancel would tear the run out of its own ending
         self._stopped = True
@@ -282,3 +350,19 @@ class HostedRun:
     def _still_wanted(self) -> None:
         if self.cancel_requested:
             raise RunCancelled(f"run {self.run_id} was cancelled", run_id=self.run_id)
+
+
+def pending_interrupt(records: Sequence[Record], answer: Answer, run_id: str) -> str:
+    """The id of the question that an answer is for. Raises `InterruptNotPending`."""
+    answered = {one.interrupt_id for one in records if isinstance(one, Answered)}
+    asked = [one.interrupt_id for one in records if isinstance(one, Paused)]
+    pending = [one for one in asked if one not in answered]
+    if answer.interrupt_id is None and len(pending) == 1:
+        return pending[0]
+    if answer.interrupt_id in pending:
+        return str(answer.interrupt_id)
+    what = "no id was given" if answer.interrupt_id is None else f"not {answer.interrupt_id!r}"
+    raise InterruptNotPending(
+        f"run {run_id} waits for an answer to: {', '.join(pending) or 'nothing'}; {what}",
+        run_id=run_id,
+    )

@@ -69,14 +69,15 @@ class InlineExecutor:
 
     @property
     def queued(self) -> int:
-        """Calls taken that have no outcome yet."""
-        return sum(call.outcome is None for call in self._calls.values())
+        """Calls that have not begun: plain bodies that wait for a thread."""
+        waiting = (pool._work_queue.qsize() for pool in self._pools.values())
+        return sum(waiting)
 
     def submit(self, requests: Sequence[ToolRequest]) -> None:
         """See `ToolExecutor`. A known key is adopted: its outcome is told again."""
         for request in requests:
             known = self._calls.get(request.key)
-            if known is None:
+            if known is None or request.attempt > known.request.attempt:
                 self._launch(request, self._tools_of(request.toolset)[request.tool_name])
             elif known.outcome is not None:
                 self._tell(CallFinished(request.key, known.outcome))

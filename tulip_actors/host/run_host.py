@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from tulip_actors.core.events import TerminateEvent
 from tulip_actors.core.ports import Runnable, RunResult
-from tulip_actors.core.runs import RunRequest, RunStarted
+from tulip_actors.core.runs import RunRequest
 from tulip_actors.core.termination import STOP_REASONS
-from tulip_actors.errors import RunCancelled, RunError, RunNotFound, TulipError
+from tulip_actors.errors import InterruptNotPending, RunCancelled, RunError, RunNotFound, TulipError
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.hosted_run import LEASE_S, HostedRun
 from tulip_actors.host.ports import AgentStatus, HostPorts
@@ -46,7 +46,9 @@ class RunHost:
 
     def start(self, request: RunRequest) -> Feed:
         """Start a run, on the running loop. A run_id that is known already is not started twice."""
-        if request.run_id in self._active or request.run_id in self._ended:
+        if request.run_id in self._active:
+            return self.follow(request.run_id)
+        if request.answer is None and request.run_id in self._ended:
             return self.follow(request.run_id)
         if self._stopping:
             raise RunError(f"{self.runnable.name} is stopping and takes no new run")
@@ -109,8 +111,11 @@ class RunHost:
         failure: BaseException | None = None
         try:
             await run.begin()
-            run.record(RunStarted(run.run_id, run.next_seq, run.clock.now(), run.request))
             result = await run.conducted(self.runnable)
+        except InterruptNotPending as refused:  # nothing began, so nothing ends
+            del self._active[run.run_id]
+            run.feed.close(error=refused)
+            return
         except asyncio.CancelledError:
             failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
         except Exception as error:  # kept as the run's outcome, for whoever asks for it

@@ -45,6 +45,11 @@ class RunSink:
         """Hold events back until this writer has stored what precedes them."""
         self._writer = writer
 
+    def resume(self, request: RunRequest, next_seq: int) -> None:
+        """Go on with a run that emitted events before."""
+        self._request = request
+        self.next_seq = next_seq
+
     @property
     def terminated(self) -> bool:
         """True once the run's TerminateEvent was taken; whatever comes later is discarded."""

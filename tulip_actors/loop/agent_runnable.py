@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, RunContext
 from tulip_actors.core.state import AgentState
+from tulip_actors.hooks.chain import HookChain
+from tulip_actors.loop.begin import opening
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.finish import final_text
+from tulip_actors.loop.fold import PendingTurn, fold, resumed
 from tulip_actors.loop.loop import run_loop
 from tulip_actors.loop.nodes import Setup
 from tulip_actors.loop.result import AgentResult, Metrics
@@ -27,38 +29,42 @@ class AgentRunnable:
 
     async def conduct(self, input: str, ctx: RunContext) -> AgentResult:
         """Run the loop over a new conversation."""
-        began_s = ctx.clock.monotonic_s()
-        state, ending = await run_loop(self.setup(ctx.agent_id), self.opening(input, ctx), ctx)
+        setup = self.setup(ctx.agent_id)
+        if setup.hooks.sees_events:
+            ctx.watch_events(setup.hooks.saw)
+        earlier = await ctx.thread_records()
+        if ctx.request.answer is None:
+            pending: PendingTurn | None = None
+            state = opening(self.config, ctx, fold(earlier))
+        else:
+            blank = AgentState(
+                ctx.run_id, ctx.thread_id, ctx.agent_id, metadata=ctx.request.metadata
+            )
+            state, pending = resumed(blank, earlier, ctx.records)
+        state, ending = await run_loop(setup, state, ctx, pending)
         return AgentResult(
             message=final_text(state),
             state=state,
             stop_reason=ending.stop_reason,
+            interrupts=ending.interrupts,
             metrics=Metrics(
-                tool_calls=len(state.tool_executions),
-                tool_errors=sum(not execution.success for execution in state.tool_executions),
+                tool_calls=state.calls_made,
+                tool_errors=sum(
+                    not execution.success
+                    for execution in state.tool_executions
+                    if execution.run_id == ctx.run_id
+                ),
                 prompt_tokens=state.prompt_tokens_used,
                 completion_tokens=state.completion_tokens_used,
                 total_tokens=state.total_tokens_used,
-                duration_ms=(ctx.clock.monotonic_s() - began_s) * 1000,
+                duration_ms=ctx.elapsed_s * 1000,
             ),
         )
-
-    def opening(self, input: str, ctx: RunContext) -> AgentState:
-        """The state before the first turn: the system prompt and what the user says."""
-        messages = [Message.user(input)]
-        if self.config.system_prompt:
-            messages.insert(0, Message.system(self.config.system_prompt))
-        return AgentState(
-            ctx.run_id,
-            ctx.thread_id,
-            ctx.agent_id,
-            metadata=ctx.request.metadata,
-        ).with_messages(*messages)
 
     def setup(self, toolset: str) -> Setup:
         """The agent as its loop sees it."""
         if self._setup is None:
-            self._setup = Setup(self.config, self.model, toolset)
+            self._setup = Setup(self.config, self.model, toolset, HookChain(self.config.hooks))
         return self._setup
 
     @property

@@ -2,62 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal, TypeAlias
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from tulip_actors.core.interrupt import interrupt
 from tulip_actors.core.ports import ChatModel
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ConfigError
+from tulip_actors.hooks.provider import HookProvider
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.registry import ToolRegistry
 
 DEFAULT_MAX_ITERATIONS = 20
+DEFAULT_TOOL_LOOP_THRESHOLD = 3
+
+SystemPrompt: TypeAlias = str | Callable[[Mapping[str, object]], str]
+"""Text, or a function of the run's metadata that gives it when the run begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
+class ReflexionConfig(BaseModel):
+    """When and how the loop evaluates itself.
+
+    `evaluate_every_n_iterations` counts turns from 1. `include_guidance` lets the model read what
+    the evaluation advises. `diminishing_returns` scales a rise by what is missing to 1.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    evaluate_every_n_iterations: Annotated[int, Field(ge=1)] = 1
+    include_guidance: bool = True
+    diminishing_returns: bool = True
+
+
+def _model(value: object) -> object:
+    if isinstance(value, ChatModel) and isinstance(value, type):
+        raise ValueError("a class, not an object")
+    return value
+
+
+def _tools(value: object) -> object:
+    return ToolRegistry(value) if isinstance(value, list | tuple) else value
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _names(value: object) -> object:
+    return frozenset(value) if isinstance(value, list | tuple | set) else value
+
+
+def _reflexion(value: object) -> object:
+    if isinstance(value, bool):
+        return ReflexionConfig() if value else None
+    return value
+
+
+class AgentConfig(BaseModel):
     """Everything the loop needs to know of an agent.
 
     `model` is a ChatModel, or "provider:name", made where the loop runs. `termination` is checked
-    beside the built-in cap of `max_iterations` turns.
+    beside the built-in caps: `max_iterations` turns, `token_budget`, `time_budget_seconds` of
+    wall-clock time. A tool named in `terminal_tools` ends the run once it has succeeded. With
+    `completion_mode="explicit"` an answer in text does not end the run; the tool
+    `task_complete(summary)` does. `output_key` names the metadata entry that gets the final text.
     """
 
-    name: str
-    model: ChatModel | str
-    tools: ToolRegistry
-    system_prompt: str | None = None
-    max_iterations: int = DEFAULT_MAX_ITERATIONS
-    termination: TerminationCondition | None = None
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True
+    )
+
+    name: str = Field(description="give a label such as 'reviewer'")
+    model: Annotated[ChatModel | str, BeforeValidator(_model)] = Field(
+        description="give 'provider:name' or an object with "
+        "async complete(messages, tools=None, **settings)"
+    )
+    tools: Annotated[ToolRegistry, BeforeValidator(_tools)] = Field(
+        description="give a list of tools"
+    )
+    system_prompt: SystemPrompt | None = Field(
+        None, description="give text, or a function of the run's metadata that returns it"
+    )
+    max_iterations: int = Field(
+        DEFAULT_MAX_ITERATIONS, ge=1, description="give a whole number of turns from 1"
+    )
+    termination: TerminationCondition | None = Field(
+        None, description="give a condition such as MaxIterations(10) | ToolCalled('x')"
+    )
+    hooks: Annotated[tuple[HookProvider, ...], BeforeValidator(_tuple)] = Field(
+        (), description="give a list of HookProvider objects"
+    )
+    reflexion: Annotated[ReflexionConfig | None, BeforeValidator(_reflexion)] = Field(
+        None, description="give True, False or ReflexionConfig(...)"
+    )
+    completion_mode: Literal["auto", "explicit"] = Field(
+        "auto", description="give 'auto' or 'explicit'"
+    )
+    terminal_tools: Annotated[frozenset[str], BeforeValidator(_names)] = Field(
+        frozenset(), description="give a list of tool names"
+    )
+    tool_execution: Literal["concurrent", "sequential"] = Field(
+        "concurrent", description="give 'concurrent' or 'sequential'"
+    )
+    tool_loop_threshold: int = Field(
+        DEFAULT_TOOL_LOOP_THRESHOLD, ge=2, description="give a whole number of turns from 2"
+    )
+    tool_loop_compare: Literal["calls", "calls+results"] = Field(
+        "calls", description="give 'calls' or 'calls+results'"
+    )
+    token_budget: int | None = Field(
+        None, ge=1, description="give a whole number of tokens from 1, or None"
+    )
+    time_budget_seconds: float | None = Field(
+        None, gt=0, strict=False, description="give a number of seconds above 0, or None"
+    )
+    output_key: str | None = Field(
+        None, min_length=1, description="give the name of a metadata entry, or None"
+    )
 
     @classmethod
-    def checked(
-        cls,
-        *,
-        name: str,
-        model: object,
-        tools: object,
-        system_prompt: object,
-        max_iterations: object,
-        termination: object,
-    ) -> AgentConfig:
+    def checked(cls, **fields: object) -> AgentConfig:
         """A config, or `ConfigError` that names the field and says what would be right."""
-        if isinstance(model, type) or not isinstance(model, str | ChatModel):
+        try:
+            config = cls.model_validate(fields)
+        except ValidationError as error:
+            told = {str(one["loc"][0]): _told(one) for one in error.errors()}
+            raise ConfigError("; ".join(told.values())) from None
+        if config.completion_mode == "explicit":
+            config = config._with_task_complete()
+        unknown = config.terminal_tools - set(config.tools)
+        if unknown:
             raise ConfigError(
-                "model: give 'provider:name' or an object with "
-                f"async complete(messages, tools=None, **settings), not {model!r:.80}"
+                f"terminal_tools: there is no tool {', '.join(sorted(unknown))}; "
+                f"the tools are: {', '.join(config.tools) or 'none at all'}"
             )
-        if not isinstance(tools, list | tuple):
-            raise ConfigError(f"tools: give a list of tools, not {tools!r:.80}")
-        if system_prompt is not None and not isinstance(system_prompt, str):
-            raise ConfigError(f"system_prompt: give text, not {system_prompt!r:.80}")
-        if isinstance(max_iterations, bool) or not isinstance(max_iterations, int):
-            raise ConfigError(f"max_iterations: give a whole number, not {max_iterations!r:.80}")
-        if max_iterations < 1:
-            raise ConfigError(f"max_iterations: give at least 1 turn, not {max_iterations}")
-        if termination is not None and not isinstance(termination, TerminationCondition):
-            raise ConfigError(
-                "termination: give a condition such as MaxIterations(10) | ToolCalled('x'), "
-                f"not {termination!r:.80}"
-            )
-        listed: list[Tool | Callable[..., object]] = list(tools)
-        return cls(name, model, ToolRegistry(listed), system_prompt, max_iterations, termination)
+        return config
+
+    def _with_task_complete(self) -> AgentConfig:
+        tools = ToolRegistry([*self.tools.values(), Tool(task_complete), Tool(ask_user)])
+        return self.model_copy(
+            update={
+                "tools": tools,
+                "terminal_tools": self.terminal_tools | {task_complete.__name__},
+            }
+        )
+
+
+def task_complete(summary: str) -> str:
+    """Say that the task is done. Call this, and nothing else, when you have finished.
+
+    Args:
+        summary: the final answer, complete in itself
+    """
+    return summary
+
+
+def ask_user(question: str, options: list[str] | None = None) -> str:
+    """Ask the user something you cannot go on without, and wait for the answer.
+
+    Args:
+        question: what to ask
+        options: the answers to choose from, if there are only some
+    """
+    return str(interrupt(question, options))
+
+
+def _told(problem: ErrorDetails) -> str:
+    """One problem as a sentence: the field, what would be right, what was given."""
+    name = str(problem["loc"][0])
+    raised = problem.get("ctx", {}).get("error")
+    if isinstance(raised, ConfigError):  # says more than the field's description
+        return raised.message
+    given = problem["input"]
+    field = AgentConfig.model_fields.get(name)
+    if field is None:
+        return f"{name}: there is no such option; the options are: {', '.join(_OPTIONS)}"
+    return f"{name}: {field.description}, not {given!r:.80}"
+
+
+_OPTIONS = tuple(AgentConfig.model_fields)

@@ -1,206 +1,358 @@
 """Execute: make the calls the model asked for, all at once, and give each exactly one result.
 
-Per call: parse, validate, ToolStartEvent, body, record, ToolCompleteEvent. A call that is refused
-emits both events too. The intents are stored before anything is submitted; results are put into
-the state in call order, whatever order they came in.
+Per call: admission (`admit`), ToolStartEvent, body, after-hooks, record, ToolCompleteEvent. A call
+that is refused, or served from an earlier execution, emits both events too. The intents are stored
+before anything is submitted; results are put into the state in call order, whatever order they came
+in.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tulip_actors.core.calls import (
     CallFinished,
     CallKey,
     CallLost,
-    CallScope,
     CallSubmitted,
     ToolOutcome,
     ToolRequest,
 )
-from tulip_actors.core.events import ToolCompleteEvent, ToolStartEvent
-from tulip_actors.core.messages import Message, ToolCall, ToolResult
+from tulip_actors.core.events import InterruptEvent, ToolCompleteEvent, ToolStartEvent
+from tulip_actors.core.frozen import canonical
+from tulip_actors.core.interrupt import InterruptRequest
+from tulip_actors.core.messages import Message, ToolCall
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import Intent, ToolFinished, ToolIntents
+from tulip_actors.core.runs import Intent, Paused, ToolFinished, ToolIntents
 from tulip_actors.core.state import AgentState, ToolExecution
 from tulip_actors.errors import ToolError
-from tulip_actors.loop.nodes import NodeTorn, Setup
+from tulip_actors.hooks.provider import AfterToolCallEvent
+from tulip_actors.loop.admit import admit, request_for
+from tulip_actors.loop.fold import PendingTurn, result_message
+from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused
+from tulip_actors.tools.executor import find_matching_execution
+
+MAX_RETRIES = 5
+"""How often a hook may have one call run again."""
 
 LOST = "the worker died while it ran ({reason}); its effect may have happened"
 CANCELLED = "cancelled before it ended; its effect may have happened"
+NOT_RUN = "not run: the run ended before"
 
 
 @dataclass(slots=True)
 class Turn:
-    """The calls of one turn: what was asked, what goes to the executor, what came back."""
+    """The calls of one turn: what was asked, what goes to the executor, what came back.
+
+    `followers` are the slots that share the execution of another one: duplicates of an idempotent
+    call within the turn.
+    """
 
     setup: Setup
     state: AgentState
     ctx: RunContext
     calls: tuple[ToolCall, ...]
     requests: dict[CallKey, ToolRequest] = field(default_factory=dict)
+    followers: dict[CallKey, list[int]] = field(default_factory=dict)
     children: dict[CallKey, ToolRequest] = field(default_factory=dict)
-    outcomes: dict[int, ToolOutcome] = field(default_factory=dict)
+    executions: dict[int, ToolExecution] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
     announced: set[CallKey] = field(default_factory=set)
+    paused: list[InterruptEvent] = field(default_factory=list)
+    failure: Exception | None = None
 
 
-async def execute(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
+async def execute(
+    setup: Setup, state: AgentState, ctx: RunContext, pending: PendingTurn | None = None
+) -> AgentState:
     """The state with one result per call of the last message, in call order.
 
-    Raises `NodeTorn` with the same when the run is cancelled meanwhile: calls that had not ended
-    are closed with an error.
+    With `pending` the turn is completed: finished calls keep their results, those that asked a
+    human run again with the answers. Raises `TurnPaused` when calls ask a human; their siblings
+    have ended and are recorded. Raises `NodeTorn` with the state so far when the run is cancelled
+    meanwhile, or when a hook raises: calls that had not ended are closed with an error.
     """
     turn = Turn(setup, state, ctx, state.messages[-1].tool_calls)
     try:
-        await _announce(turn)
-        if turn.requests:
-            await _follow(turn)
-    except asyncio.CancelledError:
-        _close_open(turn)
-        raise NodeTorn(_with_results(turn)) from None
+        if pending is not None:
+            if pending.open:
+                raise TurnPaused([_asked(paused) for paused in pending.open.values()])
+            _restore(turn, pending)
+        await _admit_all(turn)
+        for requests in _waves(turn):
+            await _store_intents(turn, requests)
+            _announce(turn, requests)
+            await _follow(turn, requests)
+    except TurnPaused:
+        raise
+    except (asyncio.CancelledError, Exception) as cause:
+        _close_open(turn, CANCELLED if isinstance(cause, asyncio.CancelledError) else NOT_RUN)
+        raise NodeTorn(_with_results(turn), cause) from None
+    if turn.paused:
+        raise TurnPaused(turn.paused)
     return _with_results(turn)
 
 
-async def _announce(turn: Turn) -> None:
-    """Check every call, store the intents of those that will run, then announce them all."""
+def _restore(turn: Turn, pending: PendingTurn) -> None:
+    """Take over what is recorded of the turn: results, and the calls that asked."""
+    for slot, finished in pending.executions.items():
+        turn.executions[slot] = finished.execution
+        if not finished.is_counted:
+            turn.refused.add(slot)
+    for slot, answers in pending.answers.items():
+        if slot in turn.executions:
+            continue
+        intent, tool = pending.intents[slot], turn.setup.config.tools[turn.calls[slot].name]
+        request = request_for(turn.setup, turn.state, turn.ctx, intent.key, tool, intent.arguments)
+        turn.requests[intent.key] = replace(
+            request,
+            tool_call_id=intent.tool_call_id,
+            attempt=len(answers) + 1,
+            answers=tuple(answers),
+        )
+        turn.announced.add(intent.key)
+
+
+async def _admit_all(turn: Turn) -> None:
+    """Check every call. What is refused or already known has its result at once."""
     ctx = turn.ctx
+    leading = set(turn.requests)
+    leaders = {
+        (request.tool_name, canonical(request.arguments)): key
+        for key, request in turn.requests.items()
+    }
     for slot, call in enumerate(turn.calls):
+        if slot in turn.executions or CallKey(ctx.run_id, turn.state.iteration, slot) in leading:
+            continue
         try:
-            request = _request(turn, slot, call)
+            request = await admit(turn.setup, turn.state, ctx, slot, call)
         except ToolError as error:
             ctx.emit(
                 ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
             )
             turn.refused.add(slot)
-            _finish(turn, slot, ToolOutcome(error=error.message, error_type=error.code))
-        else:
-            turn.requests[request.key] = request
-    if turn.requests:
-        intents = tuple(
-            Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in turn.requests.values()
-        )
-        executor = await ctx.executor_id()
-        ctx.record(ToolIntents(ctx.run_id, ctx.next_seq, ctx.clock.now(), intents, executor))
-        await ctx.durable()
-        await ctx.reach("intents_stored")
-    _announce_rest(turn)
+            _keep(turn, slot, call, ToolOutcome(error=error.message, error_type=error.code))
+            continue
+        if turn.setup.config.tools[call.name].idempotent:
+            known = find_matching_execution(
+                turn.state.tool_executions, call.name, request.arguments
+            )
+            if known is not None:
+                _serve(turn, slot, request, known)
+                continue
+            same = (call.name, canonical(request.arguments))
+            if same in leaders:
+                turn.followers.setdefault(leaders[same], []).append(slot)
+                ctx.emit(_start(request))
+                continue
+            leaders[same] = request.key
+        turn.requests[request.key] = request
 
 
-def _announce_rest(turn: Turn) -> None:
-    for key, request in turn.requests.items():
-        if key not in turn.announced:
-            turn.announced.add(key)
+def _waves(turn: Turn) -> Iterator[Sequence[ToolRequest]]:
+    """The calls that run together: all, or one after the other."""
+    requests = list(turn.requests.values())
+    if turn.setup.config.tool_execution == "sequential":
+        yield from ([request] for request in requests)
+    elif requests:
+        yield requests
+
+
+async def _store_intents(turn: Turn, requests: Sequence[ToolRequest]) -> None:
+    ctx = turn.ctx
+    intents = tuple(Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in requests)
+    executor = await ctx.executor_id()
+    ctx.record(ToolIntents(ctx.run_id, ctx.next_seq, ctx.clock.now(), intents, executor))
+    await ctx.durable()
+    await ctx.reach("intents_stored")
+
+
+def _announce(turn: Turn, requests: Sequence[ToolRequest]) -> None:
+    for request in requests:
+        if request.key not in turn.announced:
+            turn.announced.add(request.key)
             turn.ctx.emit(_start(request))
 
 
-def _request(turn: Turn, slot: int, call: ToolCall) -> ToolRequest:
-    """The call as the executor takes it. Raises `ToolError` with a text for the model."""
-    tool = turn.setup.config.tools[call.name]
-    if call.malformed is not None:
-        raise ToolError(
-            f"the arguments of {call.name} are not a JSON object: {call.malformed:.200}. "
-            f"Send an object with: {', '.join(tool.signature.names) or 'nothing in it'}"
-        )
-    ctx, state = turn.ctx, turn.state
-    return ToolRequest(
-        key=CallKey(ctx.run_id, state.iteration, slot),
-        tool_name=tool.name,
-        tool_call_id=call.id,
-        arguments=tool.validate(call.arguments),
-        scope=CallScope(
-            run_id=ctx.run_id,
-            thread_id=ctx.thread_id,
-            agent=turn.setup.config.name,
-            agent_id=ctx.agent_id,
-            iteration=state.iteration,
-            metadata=state.metadata,
-        ),
-        toolset=turn.setup.toolset,
-        demand=tool.demand,
+async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
+    """Submit calls, announce what becomes of them and of their children, run again what hooks want.
+
+    Raises what a hook raised, once every call that had started has ended.
+    """
+    while requests:
+        again: list[ToolRequest] = []
+        async with aclosing(turn.ctx.call_tools(requests)) as updates:
+            async for update in updates:
+                match update:
+                    case CallSubmitted(child):
+                        turn.children[child.key] = child
+                        turn.ctx.emit(_start(child))
+                    case CallFinished(key, outcome):
+                        again += await _settle(turn, key, outcome)
+                    case CallLost(key, reason):
+                        lost = ToolOutcome(error=LOST.format(reason=reason), error_type="tool_lost")
+                        again += await _settle(turn, key, lost)
+        _close_children(turn)
+        requests = again
+    if turn.failure is not None:
+        raise turn.failure
+
+
+async def _settle(turn: Turn, key: CallKey, outcome: ToolOutcome) -> list[ToolRequest]:
+    """A call has ended. Returns the request to be made again, if a hook wants that."""
+    if key in turn.children:
+        child = turn.children.pop(key)
+        turn.ctx.emit(_complete(child.tool_name, child.tool_call_id, outcome, child.parent_call_id))
+        return []
+    request = turn.requests.get(key)
+    if request is None or key.slot in turn.executions:
+        return []
+    if outcome.interrupt is not None:
+        _pause(turn, request, outcome.interrupt)
+        return []
+    if turn.setup.hooks.steers_tools and turn.failure is None:
+        try:
+            outcome, retry = await _looked_at(turn, request, outcome)
+        except Exception as raised:  # it ends the run, after the calls that are under way
+            turn.failure = raised
+        else:
+            if retry:
+                turn.requests[key] = replace(request, attempt=request.attempt + 1)
+                return [turn.requests[key]]
+    _keep(turn, key.slot, request, outcome)
+    for slot in turn.followers.pop(key, ()):
+        _serve(turn, slot, request, turn.executions[key.slot], is_announced=True)
+    return []
+
+
+def _pause(turn: Turn, request: ToolRequest, asked: InterruptRequest) -> None:
+    """A body asks a human: recorded and announced; the call has no result yet."""
+    ctx, key = turn.ctx, request.key
+    interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{len(request.answers)}"
+    paused = Paused(ctx.run_id, ctx.next_seq, ctx.clock.now(), key, interrupt_id, asked)
+    ctx.record(paused)
+    event = _asked(paused)
+    turn.paused.append(event)
+    ctx.emit(event)
+
+
+def _asked(paused: Paused) -> InterruptEvent:
+    asked = paused.request
+    return InterruptEvent(
+        question=asked.question,
+        options=asked.options,
+        interrupt_id=paused.interrupt_id,
+        metadata=asked.metadata,
     )
 
 
-async def _follow(turn: Turn) -> None:
-    """Submit the calls and announce what becomes of them and of their children, as it comes."""
-    async with aclosing(turn.ctx.call_tools(list(turn.requests.values()))) as updates:
-        async for update in updates:
-            match update:
-                case CallSubmitted(child):
-                    turn.children[child.key] = child
-                    turn.ctx.emit(_start(child))
-                case CallFinished(key, outcome):
-                    _settle(turn, key, outcome)
-                case CallLost(key, reason):
-                    text = LOST.format(reason=reason)
-                    _settle(turn, key, ToolOutcome(error=text, error_type="tool_lost"))
-    _close_children(turn)
+async def _looked_at(
+    turn: Turn, request: ToolRequest, outcome: ToolOutcome
+) -> tuple[ToolOutcome, bool]:
+    """The outcome as the after-hooks leave it, and whether the call is to be run again."""
+    event = AfterToolCallEvent(
+        tool_name=request.tool_name,
+        tool_call_id=request.tool_call_id,
+        arguments=request.arguments,
+        result=outcome.result,
+        error=outcome.error,
+        duration_ms=outcome.duration_ms,
+        attempt=request.attempt,
+        iteration=turn.state.iteration,
+        state=turn.state,
+    )
+    await turn.setup.hooks.after_tool_call(event)
+    if event.result is not outcome.result:
+        outcome = replace(outcome, result=event.result, error=None, error_type=None)
+    return outcome, event.retry and request.attempt <= MAX_RETRIES
 
 
-def _settle(turn: Turn, key: CallKey, outcome: ToolOutcome) -> None:
-    """A call has ended: the model's own is finished, a child's end is announced."""
-    if key in turn.requests:
-        if key.slot not in turn.outcomes:
-            _finish(turn, key.slot, outcome)
-    elif key in turn.children:
-        child = turn.children.pop(key)
-        turn.ctx.emit(_complete(child.tool_name, child.tool_call_id, outcome, child.parent_call_id))
-
-
-def _finish(turn: Turn, slot: int, outcome: ToolOutcome) -> None:
+def _keep(turn: Turn, slot: int, asked: ToolRequest | ToolCall, outcome: ToolOutcome) -> None:
     """The one result of a call: kept, recorded, announced."""
-    ctx, call = turn.ctx, turn.calls[slot]
-    turn.outcomes[slot] = outcome
-    key = CallKey(ctx.run_id, turn.state.iteration, slot)
-    ctx.record(ToolFinished(ctx.run_id, ctx.next_seq, ctx.clock.now(), key, _execution(turn, slot)))
-    ctx.emit(_complete(call.name, call.id, outcome))
-
-
-def _close_open(turn: Turn) -> None:
-    """Give every call that has none a result, so that no start lacks its complete."""
-    closed = ToolOutcome(error=CANCELLED, error_type="cancelled")
-    _announce_rest(turn)
-    _close_children(turn)
-    for slot in range(len(turn.calls)):
-        if slot not in turn.outcomes:
-            _finish(turn, slot, closed)
-
-
-def _close_children(turn: Turn) -> None:
-    """Announce the end of children whose own end never came: lost with their executor."""
-    for key in list(turn.children):
-        _settle(turn, key, ToolOutcome(error=CANCELLED, error_type="cancelled"))
-
-
-def _with_results(turn: Turn) -> AgentState:
-    state = turn.state
-    messages: list[Message] = []
-    for slot, call in enumerate(turn.calls):
-        outcome = turn.outcomes[slot]
-        if slot not in turn.refused:
-            state = state.with_tool_execution(_execution(turn, slot))
-        content = outcome.result if outcome.error is None else f"Error: {outcome.error}"
-        result = ToolResult(call.id, call.name, content or "", is_error=outcome.error is not None)
-        messages.append(Message.tool(result))
-    return state.with_messages(*messages)
-
-
-def _execution(turn: Turn, slot: int) -> ToolExecution:
-    call, outcome = turn.calls[slot], turn.outcomes[slot]
-    key = CallKey(turn.ctx.run_id, turn.state.iteration, slot)
-    request = turn.requests.get(key)
-    return ToolExecution(
+    call = turn.calls[slot]
+    execution = ToolExecution(
         tool_name=call.name,
         tool_call_id=call.id,
-        arguments=request.arguments if request else call.arguments,
+        arguments=asked.arguments,
         result=outcome.result,
         error=outcome.error,
         duration_ms=outcome.duration_ms,
         timestamp=turn.ctx.clock.now(),
         run_id=turn.ctx.run_id,
     )
+    _record(turn, slot, execution)
+    turn.ctx.emit(_complete(call.name, call.id, outcome))
+
+
+def _serve(
+    turn: Turn,
+    slot: int,
+    request: ToolRequest,
+    known: ToolExecution,
+    *,
+    is_announced: bool = False,
+) -> None:
+    """Give a call the result of another one: both events, no time, no body."""
+    call, ctx = turn.calls[slot], turn.ctx
+    if not is_announced:
+        ctx.emit(_start(request))
+    served = replace(
+        known,
+        tool_call_id=call.id,
+        duration_ms=0.0,
+        timestamp=ctx.clock.now(),
+        idempotent_cache_hit=known.success,
+        run_id=ctx.run_id,
+    )
+    _record(turn, slot, served)
+    ctx.emit(_complete(call.name, call.id, ToolOutcome(result=known.result, error=known.error)))
+
+
+def _record(turn: Turn, slot: int, execution: ToolExecution) -> None:
+    ctx = turn.ctx
+    turn.executions[slot] = execution
+    key = CallKey(ctx.run_id, turn.state.iteration, slot)
+    counted = slot not in turn.refused
+    ctx.record(ToolFinished(ctx.run_id, ctx.next_seq, ctx.clock.now(), key, execution, counted))
+
+
+def _close_open(turn: Turn, reason: str) -> None:
+    """Give every call that has none a result, so that no start lacks its complete."""
+    _announce(turn, list(turn.requests.values()))
+    _close_children(turn)
+    following = {slot for slots in turn.followers.values() for slot in slots}
+    for slot, call in enumerate(turn.calls):
+        if slot in turn.executions:
+            continue
+        request = turn.requests.get(CallKey(turn.ctx.run_id, turn.state.iteration, slot))
+        if request is None and slot not in following:
+            turn.refused.add(slot)
+            turn.ctx.emit(
+                ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
+            )
+        _keep(turn, slot, request or call, ToolOutcome(error=reason, error_type="cancelled"))
+
+
+def _close_children(turn: Turn) -> None:
+    """Announce the end of children whose own end never came: lost with their executor."""
+    closed = ToolOutcome(error=CANCELLED, error_type="cancelled")
+    for child in list(turn.children.values()):
+        turn.ctx.emit(_complete(child.tool_name, child.tool_call_id, closed, child.parent_call_id))
+    turn.children.clear()
+
+
+def _with_results(turn: Turn) -> AgentState:
+    state = turn.state
+    messages: list[Message] = []
+    for slot, call in enumerate(turn.calls):
+        execution = turn.executions[slot]
+        if slot not in turn.refused:
+            state = state.with_tool_execution(execution)
+        messages.append(result_message(call, execution))
+    return state.with_messages(*messages)
 
 
 def _start(request: ToolRequest) -> ToolStartEvent:

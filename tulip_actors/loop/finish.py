@@ -1,23 +1,40 @@
 """Terminate: what ends a run, and the one way out.
 
 `ending_due` is asked at the top of every turn, in this order: cancel, `termination`, the built-in
-cap, which is followed by `summarise`. `finish` writes the final record and emits the
-TerminateEvent, whatever ended the run.
+caps, a tool loop. The cap on turns is followed by `summarise`. `completion` is asked after a turn.
+`finish` tells the hooks, writes the final record and emits the TerminateEvent, whatever ended the
+run.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
-from tulip_actors.core.events import TerminateEvent
+from tulip_actors.core.events import InterruptEvent, TerminateEvent
+from tulip_actors.core.frozen import canonical
 from tulip_actors.core.messages import Message, Role
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import RunEnded
+from tulip_actors.core.runs import Added, RunEnded
 from tulip_actors.core.state import AgentState
-from tulip_actors.core.termination import Ending, MaxIterations
+from tulip_actors.core.termination import (
+    SUCCESSES,
+    Ending,
+    MaxIterations,
+    TerminationCondition,
+    TimeLimit,
+    TokenLimit,
+)
+from tulip_actors.errors import RunCancelled
+from tulip_actors.loop.config import AgentConfig, task_complete
 from tulip_actors.loop.nodes import Setup
 
 NATURAL_END = Ending("complete", "complete")
+TERMINAL_TOOL = Ending("terminal_tool", "terminal_tool")
+DECLARED_COMPLETE = Ending("complete", "complete", "task_complete")
+TOOL_LOOP = Ending("tool_loop", "tool_loop")
 CANCELLED = Ending("cancelled", "cancelled")
 FAILED = Ending("error", "error")
 
@@ -31,18 +48,43 @@ def ending_due(setup: Setup, state: AgentState, ctx: RunContext) -> Ending | Non
     """What ends the run before this turn, if anything does."""
     if ctx.cancel_requested:
         return CANCELLED
-    condition = setup.config.termination
-    if condition is not None:
-        ending = condition.ending(state)
+    config = setup.config
+    elapsed_s = ctx.elapsed_s
+    if config.termination is not None:
+        ending = config.termination.ending(state, elapsed_s=elapsed_s)
         if ending is not None:
             return ending
-    capped = MaxIterations(setup.config.max_iterations).ending(state)
-    return None if capped is None else replace(capped, at_cap=True)
+    for cap in _caps(config):
+        ending = cap.ending(state, elapsed_s=elapsed_s)
+        if ending is not None:
+            return replace(ending, at_cap=isinstance(cap, MaxIterations))
+    if config.completion_mode == "auto" and _repeats_itself(config, state):
+        return TOOL_LOOP
+    return None
 
 
-async def summarise(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
-    """The state with one last answer, made without tools; it is no turn."""
-    asked = state.with_message(Message.user(SUMMARY_PROMPT))
+def completion(setup: Setup, state: AgentState) -> Ending | None:
+    """What ends the run after this turn: a terminal tool, or an answer that calls nothing."""
+    terminal = setup.config.terminal_tools
+    done = {one.tool_name for one in state.executions_of_turn if one.success} & terminal
+    if done:
+        return DECLARED_COMPLETE if task_complete.__name__ in done else TERMINAL_TOOL
+    spoke = state.messages[-1].role is Role.ASSISTANT
+    return NATURAL_END if spoke and setup.config.completion_mode == "auto" else None
+
+
+def interrupted(interrupts: tuple[InterruptEvent, ...]) -> Ending:
+    """The end of a segment in which tools ask a human."""
+    return Ending("interrupted", "interrupted", interrupts=interrupts)
+
+
+async def summarise(setup: Setup, state: AgentState, ctx: RunContext, ending: Ending) -> AgentState:
+    """At the built-in cap, the state with one last answer, made without tools; it is no turn."""
+    if not ending.at_cap:
+        return state
+    request = Message.user(SUMMARY_PROMPT)
+    asked = state.with_message(request)
+    ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))
     response = await ctx.complete(
         setup.model, asked.messages, key="summary", **dict(ctx.request.model_kwargs)
     )
@@ -50,12 +92,36 @@ async def summarise(setup: Setup, state: AgentState, ctx: RunContext) -> AgentSt
     return asked.with_message(answer).with_token_usage(response.usage)
 
 
-def finish(
-    state: AgentState, ending: Ending, failure: Exception | None, ctx: RunContext
-) -> AgentState:
-    """The final state, after the last record and the TerminateEvent."""
+async def finish(
+    setup: Setup,
+    state: AgentState,
+    ending: Ending | None,
+    cause: BaseException | None,
+    ctx: RunContext,
+) -> tuple[AgentState, Ending]:
+    """The final state, after the hooks, the last record and the TerminateEvent.
+
+    The run came to an `ending` by itself, or was ended by a `cause`. Raises that cause, unless it
+    was a cancel.
+    """
+    if ending is None or cause is not None:
+        is_cancel = isinstance(cause, asyncio.CancelledError | RunCancelled)
+        ending = CANCELLED if is_cancel else FAILED
+    try:
+        await setup.hooks.after_invocation(state, ending.stop_reason in SUCCESSES)
+    except (asyncio.CancelledError, Exception) as raised:
+        if cause is None:
+            ending, cause = FAILED, raised
+    if ending is DECLARED_COMPLETE:
+        answer = Message.assistant(_declared(state))
+        state = state.with_message(answer)
+        ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (answer,)))
+    failure = cause if ending is FAILED else None
     if failure is not None:
         state = state.with_error(f"{type(failure).__name__}: {failure}")
+    key = setup.config.output_key
+    if key is not None:
+        state = state.with_metadata(key, final_text(state))
     ctx.record(
         RunEnded(ctx.run_id, ctx.next_seq, ctx.clock.now(), ending.stop_reason, ending.reason)
     )
@@ -66,12 +132,14 @@ def finish(
             condition=ending.condition,
             iterations_used=state.iteration,
             final_confidence=state.confidence,
-            total_tool_calls=len(state.tool_executions),
+            total_tool_calls=state.calls_made,
             final_message=final_text(state) or None,
             usage=state.usage,
         )
     )
-    return state
+    if failure is not None:
+        raise failure
+    return state, ending
 
 
 def final_text(state: AgentState) -> str:
@@ -80,3 +148,42 @@ def final_text(state: AgentState) -> str:
         if message.role is Role.ASSISTANT and message.content:
             return message.content
     return ""
+
+
+def _declared(state: AgentState) -> str:
+    """The summary that `task_complete` was called with."""
+    results = (
+        one.result
+        for one in reversed(state.tool_executions)
+        if one.tool_name == task_complete.__name__ and one.success
+    )
+    return next(results, None) or ""
+
+
+def _caps(config: AgentConfig) -> Iterator[TerminationCondition]:
+    yield MaxIterations(config.max_iterations)
+    if config.token_budget is not None:
+        yield TokenLimit(config.token_budget)
+    if config.time_budget_seconds is not None:
+        yield TimeLimit(config.time_budget_seconds)
+
+
+def _repeats_itself(config: AgentConfig, state: AgentState) -> bool:
+    """The same calls with the same arguments in each of the last `tool_loop_threshold` turns."""
+    needed = config.tool_loop_threshold
+    if state.iteration < needed:
+        return False
+    turns = list(islice(_turns(state, with_results=config.tool_loop_compare != "calls"), needed))
+    return len(turns) == needed and bool(turns[0]) and all(one == turns[0] for one in turns)
+
+
+def _turns(state: AgentState, *, with_results: bool) -> Iterator[tuple[str, ...]]:
+    """What each turn of this run called, newest first; empty for a turn without calls."""
+    results: list[str] = []
+    for message in islice(reversed(state.messages), len(state.messages) - state.opening_length):
+        if message.role is Role.TOOL:
+            results.append(message.content)
+        elif message.role is Role.ASSISTANT:
+            calls = [f"{call.name} {canonical(call.arguments)}" for call in message.tool_calls]
+            yield tuple(calls + results) if with_results else tuple(calls)
+            results = []

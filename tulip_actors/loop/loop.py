@@ -4,8 +4,11 @@
     iteration start  Terminate         a condition fires, or the run was cancelled
     iteration start  Think             otherwise
     Think            Execute           the model made tool calls
-    Think            Terminate         it made none
-    Execute          iteration start   always
+    Think            Terminate         it made none, in completion_mode="auto"
+    Execute          Reflect           Reflexion is configured and this turn is due
+    Execute          Terminate         a terminal tool succeeded, or a tool asks a human
+    Execute          iteration start   otherwise
+    Reflect          iteration start   always
 
 What may live here: this one function. Each node is a file beside it; a node takes the state and
 returns the next one, and speaks to the world through the context. `state` is bound anew after each
@@ -19,47 +22,51 @@ import asyncio
 from tulip_actors.core.ports import RunContext
 from tulip_actors.core.state import AgentState
 from tulip_actors.core.termination import Ending
-from tulip_actors.errors import RunCancelled
+from tulip_actors.loop.begin import begin
 from tulip_actors.loop.execute import execute
-from tulip_actors.loop.finish import (
-    CANCELLED,
-    FAILED,
-    NATURAL_END,
-    ending_due,
-    finish,
-    summarise,
-)
-from tulip_actors.loop.nodes import NodeTorn, Setup
+from tulip_actors.loop.finish import completion, ending_due, finish, interrupted, summarise
+from tulip_actors.loop.fold import PendingTurn
+from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused
+from tulip_actors.loop.reflect import reflect, reflection_due
 from tulip_actors.loop.think import think
 
 
-async def run_loop(setup: Setup, state: AgentState, ctx: RunContext) -> tuple[AgentState, Ending]:
+async def run_loop(
+    setup: Setup, state: AgentState, ctx: RunContext, pending: PendingTurn | None = None
+) -> tuple[AgentState, Ending]:
     """Run an agent from `state` to its end; every way out passes through `finish`.
 
-    Raises what the model or a node raised, after the TerminateEvent that reports it.
+    A resumed run comes with the `pending` turn that it paused in.
+
+    Raises what the model, a node or a hook raised, after the TerminateEvent that reports it.
     """
-    failure: Exception | None = None
+    hooks = setup.hooks
+    ending: Ending | None = None
+    cause: BaseException | None = None
     try:
+        state = await begin(setup, state, ctx)
         while True:
-            if (ending := ending_due(setup, state, ctx)) is not None:
-                if ending.at_cap:
-                    state = await summarise(setup, state, ctx)
-                break
-            state = await think(setup, state, ctx)
-            calls = state.messages[-1].tool_calls
-            if calls:
-                state = await execute(setup, state, ctx)
+            if pending is None:
+                if (ending := ending_due(setup, state, ctx)) is not None:
+                    state = await summarise(setup, state, ctx, ending)
+                    break
+                await hooks.iteration_start(state.iteration, state)
+                state = await think(setup, state, ctx)
+
+            if state.messages[-1].tool_calls:
+                state, pending = await execute(setup, state, ctx, pending), None
+                if reflection_due(setup, state):
+                    state = reflect(setup, state, ctx)
+
+            await hooks.iteration_end(state.iteration, state)
+            ending = completion(setup, state)
             state = state.next_iteration()
-            if not calls:
-                ending = NATURAL_END
+            if ending is not None:
                 break
+    except TurnPaused as paused:
+        ending = interrupted(paused.interrupts)
     except NodeTorn as torn:
-        state, ending = torn.state, CANCELLED
-    except (asyncio.CancelledError, RunCancelled):
-        ending = CANCELLED
-    except Exception as error:  # reported by the TerminateEvent, then raised to the caller
-        failure, ending = error, FAILED
-    state = finish(state, ending, failure, ctx)
-    if failure is not None:
-        raise failure
-    return state, ending
+        state, cause = torn.state, torn.cause
+    except (asyncio.CancelledError, Exception) as raised:
+        cause = raised
+    return await finish(setup, state, ending, cause, ctx)

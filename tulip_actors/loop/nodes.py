@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.ports import ChatModel
 from tulip_actors.core.state import AgentState
+from tulip_actors.hooks.chain import HookChain
 from tulip_actors.loop.config import AgentConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """An agent as its loop sees it: the config, the model made, the tools' place known.
+    """An agent as its loop sees it: the config, the model made, the hooks in order.
 
     `toolset` is the id under which the executor holds the agent's tools.
     """
@@ -19,11 +22,21 @@ class Setup:
     config: AgentConfig
     model: ChatModel
     toolset: str
+    hooks: HookChain
+
+
+class TurnPaused(Exception):
+    """Calls of the turn ask a human; everything else of it has ended and is recorded."""
+
+    def __init__(self, interrupts: Sequence[InterruptEvent]) -> None:
+        super().__init__(f"{len(interrupts)} questions are open")
+        self.interrupts = tuple(interrupts)
 
 
 class NodeTorn(Exception):
-    """The run was cancelled inside a node; `state` holds what had finished."""
+    """A node was left in the middle; `state` holds what had finished, `cause` says why."""
 
-    def __init__(self, state: AgentState) -> None:
-        super().__init__("cancelled")
+    def __init__(self, state: AgentState, cause: BaseException) -> None:
+        super().__init__(str(cause))
         self.state = state
+        self.cause = cause

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.messages import Message
 from tulip_actors.core.state import AgentState, ToolExecution
 from tulip_actors.core.termination import SUCCESSES, StopReason
@@ -24,12 +25,16 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """A finished run. `message` is the assistant's last text, also as `text`."""
+    """A finished segment of a run. `message` is the assistant's last text, also as `text`.
+
+    `interrupts` are the questions for which it paused; answer them with `agent.resume`.
+    """
 
     message: str
     state: AgentState
     stop_reason: StopReason
     metrics: Metrics
+    interrupts: tuple[InterruptEvent, ...] = ()
 
     @property
     def text(self) -> str:

@@ -1,58 +1,91 @@
 """Think: ask the model what to do next.
 
 Emits ThinkEvent once, and before it a ModelChunkEvent per streamed piece when the caller asked for
-tokens. Records the answer before anything is done with it, so that it is never paid for twice.
+tokens. The hooks see the messages before and the answer after; the answer is recorded before
+anything is done with it, so that it is never paid for twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from itertools import count
 
 from tulip_actors.core.events import ModelChunkEvent, ThinkEvent
+from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import RunContext, StreamingChatModel
 from tulip_actors.core.runs import ModelResponse, ModelTurn
 from tulip_actors.core.state import AgentState, ReasoningStep
+from tulip_actors.hooks.provider import AfterModelCallEvent, BeforeModelCallEvent
 from tulip_actors.loop.nodes import Setup
+from tulip_actors.loop.reflect import without_old_notes
 from tulip_actors.models.accumulate import accumulate, as_response
+
+MAX_RETRIES = 5
+"""How often a hook may have the model asked again in one turn."""
 
 
 async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
     """The state with the model's message, usage and reasoning step."""
-    response = await ask(setup, state, ctx)
-    message = response.message
-    ctx.record(
-        ModelTurn(
-            ctx.run_id,
-            ctx.next_seq,
-            ctx.clock.now(),
-            f"turn:{state.iteration}",
-            message,
-            response.usage,
-            response.stop_reason,
-        )
-    )
+    messages: Sequence[Message] = state.messages
+    if setup.config.reflexion is not None:
+        messages = without_old_notes(state.messages)
+    before = BeforeModelCallEvent(messages, state.iteration, state)
+    await setup.hooks.before_model_call(before)
+    empty_answers = 0
+    for attempt in count(1):
+        response = await ask(setup, before.messages, ctx)
+        after = AfterModelCallEvent(response, state.iteration, attempt, state)
+        await setup.hooks.after_model_call(after)
+        message = after.response.message
+        empty_answers += not (message.content or message.tool_calls)
+        asked_again = after.retry and attempt <= MAX_RETRIES
+        if not asked_again and not (message.content or message.tool_calls):
+            asked_again = empty_answers == 1  # an empty answer is asked for once more, with tools
+        _record(ctx, f"turn:{state.iteration}/{attempt}", after.response, not asked_again)
+        state = state.with_token_usage(after.response.usage)
+        if not asked_again:
+            break
+    return _said(state, message, ctx)
+
+
+def _said(state: AgentState, message: Message, ctx: RunContext) -> AgentState:
     thought = message.reasoning or message.content
     ctx.emit(
         ThinkEvent(
             iteration=state.iteration, reasoning=thought or None, tool_calls=message.tool_calls
         )
     )
-    state = state.with_message(message).with_token_usage(response.usage)
+    state = state.with_message(message)
     if thought:
         names = tuple(call.name for call in message.tool_calls)
         state = state.with_reasoning_step(ReasoningStep(state.iteration, thought, names))
     return state
 
 
-async def ask(setup: Setup, state: AgentState, ctx: RunContext) -> ModelResponse:
-    """The model's answer to the conversation so far, streamed if that was asked for."""
+def _record(ctx: RunContext, key: str, response: ModelResponse, accepted: bool) -> None:
+    ctx.record(
+        ModelTurn(
+            ctx.run_id,
+            ctx.next_seq,
+            ctx.clock.now(),
+            key,
+            response.message,
+            response.usage,
+            response.stop_reason,
+            accepted,
+        )
+    )
+
+
+async def ask(setup: Setup, messages: Sequence[Message], ctx: RunContext) -> ModelResponse:
+    """The model's answer to a conversation, streamed if that was asked for."""
     tools = setup.config.tools.specs or None
     settings: dict[str, object] = dict(ctx.request.model_kwargs)
     if ctx.request.stream_tokens and isinstance(setup.model, StreamingChatModel):
-        async with aclosing(setup.model.stream(state.messages, tools, **settings)) as chunks:
+        async with aclosing(setup.model.stream(messages, tools, **settings)) as chunks:
             return await accumulate(_shown(chunks, ctx))
-    return as_response(await setup.model.complete(state.messages, tools, **settings))
+    return as_response(await setup.model.complete(messages, tools, **settings))
 
 
 async def _shown(

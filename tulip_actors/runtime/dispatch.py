@@ -44,6 +44,7 @@ class DispatcherExecutor:
         self._buffer: list[ToolRequest] = []
         self._sending: asyncio.Task[None] | None = None
         self._open: set[CallKey] = set()
+        self._waiting: set[CallKey] = set()
         self._lost: list[ToolUpdate] = []
         self._background: set[asyncio.Task[object]] = set()
         self._closed = False
@@ -60,13 +61,15 @@ class DispatcherExecutor:
 
     @property
     def queued(self) -> int:
-        """Calls that have no outcome yet."""
-        return len(self._open)
+        """Calls that have not begun."""
+        return len(self._waiting)
 
     def submit(self, requests: Sequence[ToolRequest]) -> None:
         """See `ToolExecutor`."""
         self._buffer.extend(requests)
-        self._open.update(request.key for request in requests)
+        keys = [request.key for request in requests]
+        self._open.update(keys)
+        self._waiting.update(keys)
         if self._sending is None:
             self._sending = asyncio.ensure_future(self._send())
 
@@ -81,6 +84,7 @@ class DispatcherExecutor:
                 continue
             updates = cast(Sequence[ToolUpdate], batch)
             for update in updates:
+                self._waiting.discard(update.key)
                 if isinstance(update, CallFinished | CallLost):
                     self._open.discard(update.key)
             if updates:
@@ -144,6 +148,7 @@ class DispatcherExecutor:
         self._ready, self._buffer = None, []
         lost = [CallLost(key, str(error), started=True) for key in sorted(self._open)]
         self._open.clear()
+        self._waiting.clear()
         await asyncio.sleep(RETRY_S)
         return lost
 

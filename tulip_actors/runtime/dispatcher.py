@@ -109,7 +109,7 @@ class Dispatcher:
         self._keep(toolsets)
         for request in requests:
             known = self._calls.get(request.key)
-            if known is None:
+            if known is None or request.attempt > known.request.attempt:
                 self._take(request, client_id)
             else:
                 known.client_id = client_id

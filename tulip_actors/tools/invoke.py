@@ -11,13 +11,15 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import cast
 
 from pydantic_core import to_json
 
 from tulip_actors.core.calls import ToolOutcome, ToolRequest
 from tulip_actors.core.frozen import clean_text
-from tulip_actors.errors import TulipError
+from tulip_actors.core.interrupt import Interrupted, answering
+from tulip_actors.errors import ToolError, TulipError
 from tulip_actors.tools.context import ChildCaller, ToolContext
 from tulip_actors.tools.decorator import Tool
 
@@ -27,7 +29,7 @@ def bound(tool: Tool, request: ToolRequest, children: ChildCaller) -> Callable[[
     arguments = tool.signature.bind(tool.name, request.arguments)
     if tool.signature.context_parameter is not None:
         arguments[tool.signature.context_parameter] = ToolContext(
-            request.key, request.tool_call_id, request.scope, children
+            request.key, request.tool_call_id, request.scope, children, request.attempt
         )
     return lambda: tool.fn(**arguments)
 
@@ -46,6 +48,17 @@ class Stopwatch:
             return self._outcome(result=result_text(value), value=value)
         except Exception as error:  # an object that cannot be written down is the tool's error
             return self.raised(error)
+
+    def asked(self, request: ToolRequest, asked: Interrupted) -> ToolOutcome:
+        """The outcome of a body that asks a human; a child has nobody to pause for it."""
+        if request.key.index:
+            return self.raised(
+                ToolError(
+                    "interrupt() works in a tool that the model called, not in one that a tool "
+                    "called: ask before ctx.map or ctx.call"
+                )
+            )
+        return replace(self._outcome(), interrupt=asked.request)
 
     def raised(self, error: BaseException) -> ToolOutcome:
         """The outcome of a body that raised."""
@@ -79,7 +92,10 @@ def run_plain(
     But for KeyboardInterrupt in a main thread: that is how a running task is cancelled.
     """
     try:
-        return watch.returned(bound(tool, request, children)())
+        with answering(request.answers):
+            return watch.returned(bound(tool, request, children)())
+    except Interrupted as asked:
+        return watch.asked(request, asked)
     except KeyboardInterrupt as error:
         if threading.current_thread() is threading.main_thread():
             raise
@@ -96,7 +112,10 @@ async def run_async(
     But for the CancelledError of a cancelled task; one that the body raises by itself is not that.
     """
     try:
-        return watch.returned(await cast(Awaitable[object], bound(tool, request, children)()))
+        with answering(request.answers):
+            return watch.returned(await cast(Awaitable[object], bound(tool, request, children)()))
+    except Interrupted as asked:
+        return watch.asked(request, asked)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
