@@ -123,7 +123,7 @@ def test_an_unreachable_model_fails_the_job_and_leaves_the_report(cli, project):
 class Refuses(http.server.BaseHTTPRequestHandler):
     """Says 401 to everybody."""
 
-    def do_POST(self) -> None:  # noqa: N802  # the base class looks for this name
+    def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         body = b'{"error": {"message": "Incorrect API key provided"}}'
         self.send_response(401)

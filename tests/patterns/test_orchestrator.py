@@ -17,6 +17,7 @@ from tests.runtime.support import (
     assert_paired,
     collected,
     eventually,
+    was_stopped,
     within,
 )
 from tulip_actors import (
@@ -448,7 +449,7 @@ async def test_cancelling_a_team_reaches_its_members_tools(
     assert isinstance(end, TerminateEvent)
     assert end.stop_reason == "cancelled"
     assert_each_start_has_one_complete(events)
-    await eventually(Path(f"{mark}.ended").exists, "the member's tool was stopped")
+    await eventually(lambda: was_stopped(mark), "the member's tool was stopped")
 
 
 async def test_a_cancelled_team_completes_its_members_tool_calls_on_the_stream(
@@ -493,7 +494,7 @@ async def test_breaking_out_of_a_teams_stream_cancels_everything(
         if isinstance(event, ToolStartEvent):
             await eventually(Path(f"{mark}.started").exists, "the member's tool has begun")
             break
-    await eventually(Path(f"{mark}.ended").exists, "the member's tool was stopped")
+    await eventually(lambda: was_stopped(mark), "the member's tool was stopped")
 
 
 async def test_a_cancelled_team_serves_the_next_task(team: Orchestrator) -> None:

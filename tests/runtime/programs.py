@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.runtime.support import ALL_TOOLS, collected, play, script, types
+from tests.runtime.support import ALL_TOOLS, collected, play, script, types, was_stopped
 from tulip_actors import Agent, ClusterUnreachable, EventBus, TerminateEvent, ToolCompleteEvent
 from tulip_actors.testing import FunctionModel
 
@@ -73,7 +73,7 @@ def interrupted(agent: Agent) -> bool:
         try:
             agent.run_sync(script([("waits", {"mark": mark})], "never"))
         except KeyboardInterrupt:
-            return asyncio.run(becomes_idle(agent)) and os.path.exists(f"{mark}.ended")
+            return asyncio.run(becomes_idle(agent)) and was_stopped(mark)
     return False
 
 

@@ -29,9 +29,9 @@ from tulip_actors.core.messages import ToolCall
 from tulip_actors.testing import tool_calls
 
 T = TypeVar("T")
-DEADLINE_S = 20.0
+DEADLINE_S = 45.0
 """How long a condition may take on a busy machine before the test has failed."""
-LONG_S = 60.0
+LONG_S = 300.0
 """How long the slow tools sleep: far beyond every deadline."""
 
 
@@ -113,9 +113,23 @@ def play(messages: Sequence[Message], tools: object) -> Message | str | Exceptio
     return tool_calls(*[(name, arguments) for name, arguments in turn])
 
 
-def touch(path: str) -> None:
-    """Leave a mark in the file system, for the test to see."""
-    Path(path).touch()
+def write_pid(path: str) -> None:
+    """Leave a mark in the file system, for the test to see; it appears whole."""
+    Path(f"{path}.part").write_text(str(os.getpid()))
+    Path(f"{path}.part").rename(path)
+
+
+def exists(path: str) -> bool:
+    """True once a mark is there."""
+    return Path(path).exists()
+
+
+def was_stopped(mark: Path | str) -> bool:
+    """True when a body that `waits` has left it, or its process was ended."""
+    if Path(f"{mark}.ended").exists():
+        return True
+    pid = int(Path(f"{mark}.started").read_text())
+    return pid != os.getpid() and not Path(f"/proc/{pid}").exists()
 
 
 # tools
@@ -141,12 +155,12 @@ def fails(message: str) -> str:
 
 @tool
 async def waits(mark: str, seconds: float = LONG_S) -> str:
-    """Sleep; leave the files `mark.started` and, however it ends, `mark.ended`."""
-    touch(f"{mark}.started")
+    """Sleep; leave `mark.started` with the pid, and, however it ends, `mark.ended`."""
+    write_pid(f"{mark}.started")
     try:
         await asyncio.sleep(seconds)
     finally:
-        touch(f"{mark}.ended")
+        write_pid(f"{mark}.ended")
     return "waited"
 
 

@@ -30,7 +30,7 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.events import ModelChunkEvent, TulipEvent
-from tulip_actors.core.frozen import JsonObject
+from tulip_actors.core.frozen import Json, JsonObject
 from tulip_actors.core.messages import Message
 from tulip_actors.core.runs import ModelResponse, Record, RunRequest
 
@@ -143,8 +143,8 @@ class RunStore(Protocol):
 class EventSink(Protocol):
     """Where a run's events leave. Stamps `source` and the sequence number, once."""
 
-    def emit(self, event: TulipEvent) -> None:
-        """Take an event of this run."""
+    def emit(self, event: TulipEvent) -> TulipEvent:
+        """Take an event of this run; returns it stamped."""
         ...
 
 
@@ -258,7 +258,24 @@ class RunContext(Protocol):
         ...
 
     def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
-        """Show every event of this run to `watcher` as it is emitted."""
+        """Show every event of this run to `watcher`, stamped, as it is emitted."""
+        ...
+
+    def raise_watcher_failure(self) -> None:
+        """Raise what a watcher raised, once; asked where a node may be left."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Json]:
+        """The run's metadata as it was started with, read-only."""
+        ...
+
+    def set_metadata(self, key: str, value: object) -> None:
+        """Set an entry of the state's metadata, folded in at the next node boundary."""
+        ...
+
+    def take_metadata(self) -> Mapping[str, Json]:
+        """What `set_metadata` was given since this was last asked; for the loop."""
         ...
 
     @property

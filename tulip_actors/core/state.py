@@ -7,10 +7,11 @@ sequences are `History` views, and the running sums that conditions ask for are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import islice
 from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -174,6 +175,10 @@ class AgentState:
             + usage.get("total_tokens", prompt + completion),
             metered=True,
         )
+
+    def said_last(self) -> Iterator[Message]:
+        """The messages of this run since its opening, newest first."""
+        return islice(reversed(self.messages), max(0, len(self.messages) - self.opening_length))
 
     @property
     def executions_of_turn(self) -> tuple[ToolExecution, ...]:

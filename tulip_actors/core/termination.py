@@ -7,6 +7,7 @@ normalised literal that belongs (`stop_reason`), so nobody ever searches in text
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,9 +72,13 @@ class TerminationCondition(ABC):
         return Ending(reason or type(self).__name__, self.stop_reason, repr(self))
 
     def __and__(self, other: TerminationCondition) -> AndCondition:
+        if not isinstance(other, TerminationCondition):
+            return NotImplemented
         return AndCondition(self, other)
 
     def __or__(self, other: TerminationCondition) -> OrCondition:
+        if not isinstance(other, TerminationCondition):
+            return NotImplemented
         return OrCondition(self, other)
 
     def __repr__(self) -> str:
@@ -259,6 +264,8 @@ class CustomCondition(TerminationCondition):
     def __init__(self, fn: Callable[..., bool | tuple[bool, str | None]]) -> None:
         if not callable(fn):
             raise ValueError(f"CustomCondition needs a function of the state, not {fn!r:.80}")
+        if inspect.iscoroutinefunction(fn):
+            raise ValueError("CustomCondition needs a plain function: conditions are not awaited")
         self.fn = fn
 
     def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
@@ -280,7 +287,4 @@ _LITERALS: dict[str, StopReason] = {literal: literal for literal in get_args(Sto
 
 
 def _last_answer(state: AgentState) -> Message | None:
-    for message in reversed(state.messages):
-        if message.role is Role.ASSISTANT:
-            return message
-    return None
+    return next((m for m in state.said_last() if m.role is Role.ASSISTANT), None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -12,6 +13,7 @@ from tulip_actors.core.calls import CallFinished, CallKey, CallLost, ToolRequest
 from tulip_actors.core.current import CURRENT_RUN
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.events import TerminateEvent, TulipEvent
+from tulip_actors.core.frozen import Json, freeze
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
 from tulip_actors.core.runs import (
@@ -31,6 +33,8 @@ from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import RecordWriter
 from tulip_actors.host.sink import RunSink
 from tulip_actors.models.accumulate import as_response
+
+_log = logging.getLogger(__name__)
 
 LEASE_S = 60.0
 """How long a thread stays ours without a sign of life; renewed at a third of it."""
@@ -73,6 +77,8 @@ class HostedRun:
         self._writer: RecordWriter | None = None
         self._records: list[Record] = []
         self._children: set[ChildRun] = set()
+        self._watcher_failure: Exception | None = None
+        self._new_metadata: dict[str, Json] = {}
         self._watchers: list[Callable[[TulipEvent], None]] = []
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
@@ -117,12 +123,40 @@ class HostedRun:
         return self._sink.terminated
 
     def emit(self, event: TulipEvent) -> None:
-        """See `RunContext`."""
+        """See `RunContext`. A watcher that raises never tears out the node that emits."""
         if self.terminated:
             return
-        self._sink.emit(event)
+        stamped = self._sink.emit(event)
         for watcher in self._watchers:
-            watcher(event)
+            try:
+                watcher(stamped)
+            except Exception as failure:  # raised where the node may be left
+                self._watchers = []
+                if isinstance(event, TerminateEvent):
+                    _log.exception("a hook's on_event failed on the last event")
+                else:
+                    self._watcher_failure = failure
+                return
+
+    def raise_watcher_failure(self) -> None:
+        """See `RunContext`."""
+        failure, self._watcher_failure = self._watcher_failure, None
+        if failure is not None:
+            raise failure
+
+    @property
+    def metadata(self) -> Mapping[str, Json]:
+        """See `RunContext`."""
+        return self.request.metadata
+
+    def set_metadata(self, key: str, value: object) -> None:
+        """See `RunContext`."""
+        self._new_metadata[key] = freeze(value, f"metadata.{key}")
+
+    def take_metadata(self) -> Mapping[str, Json]:
+        """See `RunContext`."""
+        taken, self._new_metadata = self._new_metadata, {}
+        return taken
 
     def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
         """See `RunContext`."""
@@ -172,7 +206,9 @@ class HostedRun:
             if isinstance(record, ModelTurn) and record.key == key:
                 return ModelResponse(record.message, record.usage, record.stop_reason)
         chat = self._ports.resolve_model(model) if isinstance(model, str) else model
-        response = as_response(await chat.complete(messages, None, **settings))
+        answer = as_response(await chat.complete(messages, None, **settings))
+        # no tools were offered: a call made all the same could never be answered
+        response = replace(answer, message=replace(answer.message, tool_calls=()))
         self.record(
             ModelTurn(
                 self.run_id,

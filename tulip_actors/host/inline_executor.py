@@ -38,6 +38,7 @@ THREADS_PER_LEVEL = 32
 class _Call:
     request: ToolRequest
     task: asyncio.Task[None]
+    begun: bool = False
     outcome: ToolOutcome | None = None
 
 
@@ -69,9 +70,8 @@ class InlineExecutor:
 
     @property
     def queued(self) -> int:
-        """Calls that have not begun: plain bodies that wait for a thread."""
-        waiting = (pool._work_queue.qsize() for pool in self._pools.values())
-        return sum(waiting)
+        """Calls that have not begun."""
+        return sum(not call.begun for call in self._calls.values())
 
     def submit(self, requests: Sequence[ToolRequest]) -> None:
         """See `ToolExecutor`. A known key is adopted: its outcome is told again."""
@@ -177,22 +177,22 @@ class InlineExecutor:
         self._calls[request.key] = _Call(request, task)
 
     async def _run(self, request: ToolRequest, tool: Tool, queued_at_s: float) -> None:
+        def begun() -> Stopwatch:
+            self._calls[request.key].begun = True
+            return Stopwatch(self._node_id, (time.perf_counter() - queued_at_s) * 1000)
+
+        def plain() -> ToolOutcome:
+            return run_plain(tool, request, self, begun())
+
         try:
-            queued_ms = (time.perf_counter() - queued_at_s) * 1000
             self._tell(CallStarted(request.key, os.getpid(), self._node_id))
-            watch = Stopwatch(self._node_id, queued_ms)
             if tool.is_async:
-                outcome = await run_async(tool, request, self, watch)
+                outcome = await run_async(tool, request, self, begun())
             else:
-                outcome = await asyncio.get_running_loop().run_in_executor(
-                    self._pool(len(request.key.index)),
-                    contextvars.copy_context().run,
-                    run_plain,
-                    tool,
-                    request,
-                    self,
-                    watch,
-                )
+                pool = self._pool(len(request.key.index))
+                context = contextvars.copy_context()
+                loop = asyncio.get_running_loop()
+                outcome = await loop.run_in_executor(pool, context.run, plain)
         except asyncio.CancelledError:
             outcome = ToolOutcome(error="cancelled", error_type="cancelled")
         if request.key in self._children:  # those it did not wait for end with it, before it

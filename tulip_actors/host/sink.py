@@ -55,15 +55,16 @@ class RunSink:
         """True once the run's TerminateEvent was taken; whatever comes later is discarded."""
         return self._last is not None
 
-    def emit(self, event: TulipEvent) -> None:
-        """Stamp and take an event of this run."""
+    def emit(self, event: TulipEvent) -> TulipEvent:
+        """Stamp and take an event of this run; returns it stamped. None is taken after the last."""
         if self.terminated:
-            return
+            return event
         emitted = self._stamped(event)
         if isinstance(event, TerminateEvent):
             self._last = emitted
         else:
             self._take(emitted, own=True)
+        return emitted.event
 
     def forward(self, entries: Sequence[Emitted]) -> None:
         """Pass on a member's events: on this run's stream only, they are on the bus already."""

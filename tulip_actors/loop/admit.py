@@ -16,7 +16,7 @@ from tulip_actors.core.ports import RunContext
 from tulip_actors.core.state import AgentState
 from tulip_actors.errors import NotSerialisable, ToolArgumentsInvalid, ToolError, ToolVetoed
 from tulip_actors.hooks.provider import BeforeToolCallEvent
-from tulip_actors.loop.nodes import Setup
+from tulip_actors.loop.nodes import HookRaised, Setup
 from tulip_actors.tools.decorator import Tool
 
 
@@ -70,7 +70,10 @@ async def _steered(
     if not setup.hooks.steers_tools:
         return arguments
     event = BeforeToolCallEvent(call.name, call.id, arguments, state.iteration, state)
-    await setup.hooks.before_tool_call(event)
+    try:
+        await setup.hooks.before_tool_call(event)
+    except ToolError as error:  # a refusal is what `cancel` is for
+        raise HookRaised(error) from None
     if event.cancel:
         reason = event.cancel if isinstance(event.cancel, str) else "not allowed"
         raise ToolVetoed(f"{call.name} was not called: {reason}")

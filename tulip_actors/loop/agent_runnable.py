@@ -35,7 +35,7 @@ class AgentRunnable:
         earlier = await ctx.thread_records()
         if ctx.request.answer is None:
             pending: PendingTurn | None = None
-            state = opening(self.config, ctx, fold(earlier))
+            state = opening(ctx, fold(earlier))
         else:
             blank = AgentState(
                 ctx.run_id, ctx.thread_id, ctx.agent_id, metadata=ctx.request.metadata
@@ -58,6 +58,7 @@ class AgentRunnable:
                 completion_tokens=state.completion_tokens_used,
                 total_tokens=state.total_tokens_used,
                 duration_ms=ctx.elapsed_s * 1000,
+                reflexion_evaluations=len(state.confidence_history),
             ),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 from tulip_actors.core.history import History
@@ -9,23 +10,18 @@ from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import RunContext
 from tulip_actors.core.runs import Opened
 from tulip_actors.core.state import AgentState
+from tulip_actors.errors import ConfigError
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.fold import Conversation
 from tulip_actors.loop.nodes import Setup
 
 
-def opening(config: AgentConfig, ctx: RunContext, earlier: Conversation) -> AgentState:
+def opening(ctx: RunContext, earlier: Conversation) -> AgentState:
     """The state that continues a thread with the request's input.
 
-    Counters, budgets and confidence are fresh. Earlier executions stay for idempotent calls. The
-    system prompt opens a thread; a later run does not repeat it.
+    Counters, budgets and confidence are fresh. Earlier executions stay for idempotent calls.
     """
-    messages = list(earlier.messages)
-    if not messages and config.system_prompt:
-        prompt = config.system_prompt
-        text = prompt(ctx.request.metadata) if callable(prompt) else prompt
-        messages += [Message.system(text)] if text else []
-    messages.append(Message.user(ctx.request.input))
+    messages = [*earlier.messages, Message.user(ctx.request.input)]
     return AgentState(
         ctx.run_id,
         ctx.thread_id,
@@ -40,7 +36,15 @@ def opening(config: AgentConfig, ctx: RunContext, earlier: Conversation) -> Agen
 
 
 async def begin(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
-    """The state after the hooks; what the run adds to its thread is recorded."""
+    """The state after the hooks; what the run adds to its thread is recorded.
+
+    The system prompt opens a thread; a later run does not repeat it.
+    """
+    if state.thread_length == 0 and ctx.request.answer is None:
+        prompt = await _system_prompt(setup.config, ctx)
+        if prompt:
+            messages = (Message.system(prompt), *state.messages)
+            state = replace(state, messages=History(messages), opening_length=len(messages))
     opened = await setup.hooks.before_invocation(ctx.request.input, state)
     if ctx.request.answer is not None:
         return opened  # what a resumed run began with is recorded already
@@ -52,6 +56,20 @@ async def begin(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
         Opened(ctx.run_id, ctx.next_seq, ctx.clock.now(), kept, tuple(opened.messages[kept:]))
     )
     return opened
+
+
+async def _system_prompt(config: AgentConfig, ctx: RunContext) -> str | None:
+    prompt = config.system_prompt
+    if not callable(prompt):
+        return prompt
+    text = prompt(ctx.request.metadata)
+    if inspect.isawaitable(text):
+        text = await text
+    if text is not None and not isinstance(text, str):
+        raise ConfigError(
+            f"system_prompt: the function returned {type(text).__name__}; return text"
+        )
+    return text
 
 
 def _common_prefix(before: AgentState, after: AgentState) -> int:

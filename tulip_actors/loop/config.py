@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -19,8 +20,9 @@ from tulip_actors.tools.registry import ToolRegistry
 DEFAULT_MAX_ITERATIONS = 20
 DEFAULT_TOOL_LOOP_THRESHOLD = 3
 
-SystemPrompt: TypeAlias = str | Callable[[Mapping[str, object]], str]
-"""Text, or a function of the run's metadata that gives it when the run begins."""
+Prompt: TypeAlias = str | None
+SystemPrompt: TypeAlias = str | Callable[[Mapping[str, object]], Prompt | Awaitable[Prompt]]
+"""Text, or a function (plain or async) of the run's metadata that gives it when a thread begins."""
 
 
 class ReflexionConfig(BaseModel):
@@ -47,17 +49,32 @@ def _tools(value: object) -> object:
     return ToolRegistry(value) if isinstance(value, list | tuple) else value
 
 
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+def _hooks(value: object) -> object:
+    hooks = tuple(value) if isinstance(value, list) else value
+    for hook in hooks if isinstance(hooks, tuple) else ():
+        if not isinstance(hook, HookProvider):
+            continue
+        if not isinstance(hook.priority, int):
+            raise ConfigError(f"hooks: the priority of {hook!r:.80} is no number")
+        if inspect.iscoroutinefunction(hook.on_event):
+            raise ConfigError(
+                f"hooks: on_event of {type(hook).__name__} is async, but events are not awaited; "
+                "write it plain"
+            )
+    return hooks
 
 
 def _names(value: object) -> object:
-    return frozenset(value) if isinstance(value, list | tuple | set) else value
+    if isinstance(value, list | tuple | set) and all(isinstance(one, str) for one in value):
+        return frozenset(value)
+    return value
 
 
 def _reflexion(value: object) -> object:
     if isinstance(value, bool):
         return ReflexionConfig() if value else None
+    if isinstance(value, dict):
+        raise ValueError("not a config")
     return value
 
 
@@ -92,7 +109,7 @@ class AgentConfig(BaseModel):
     termination: TerminationCondition | None = Field(
         None, description="give a condition such as MaxIterations(10) | ToolCalled('x')"
     )
-    hooks: Annotated[tuple[HookProvider, ...], BeforeValidator(_tuple)] = Field(
+    hooks: Annotated[tuple[HookProvider, ...], BeforeValidator(_hooks)] = Field(
         (), description="give a list of HookProvider objects"
     )
     reflexion: Annotated[ReflexionConfig | None, BeforeValidator(_reflexion)] = Field(
@@ -117,7 +134,7 @@ class AgentConfig(BaseModel):
         None, ge=1, description="give a whole number of tokens from 1, or None"
     )
     time_budget_seconds: float | None = Field(
-        None, gt=0, strict=False, description="give a number of seconds above 0, or None"
+        None, gt=0, allow_inf_nan=False, description="give a number of seconds above 0, or None"
     )
     output_key: str | None = Field(
         None, min_length=1, description="give the name of a metadata entry, or None"

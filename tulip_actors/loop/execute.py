@@ -32,8 +32,9 @@ from tulip_actors.errors import ToolError
 from tulip_actors.hooks.provider import AfterToolCallEvent
 from tulip_actors.loop.admit import admit, request_for
 from tulip_actors.loop.fold import PendingTurn, result_message
-from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused
+from tulip_actors.loop.nodes import HookRaised, NodeTorn, Setup, TurnPaused
 from tulip_actors.tools.executor import find_matching_execution
+from tulip_actors.tools.invoke import result_text
 
 MAX_RETRIES = 5
 """How often a hook may have one call run again."""
@@ -61,6 +62,7 @@ class Turn:
     executions: dict[int, ToolExecution] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
     announced: set[CallKey] = field(default_factory=set)
+    submitted: set[CallKey] = field(default_factory=set)
     paused: list[InterruptEvent] = field(default_factory=list)
     failure: Exception | None = None
 
@@ -81,14 +83,16 @@ async def execute(
             if pending.open:
                 raise TurnPaused([_asked(paused) for paused in pending.open.values()])
             _restore(turn, pending)
-        await _admit_all(turn)
-        for requests in _waves(turn):
-            await _store_intents(turn, requests)
-            _announce(turn, requests)
-            await _follow(turn, requests)
+        for slots in _waves(turn):
+            requests = await _admit(turn, slots)
+            if requests:
+                await _store_intents(turn, requests)
+                _announce(turn, requests)
+                await _follow(turn, requests)
     except TurnPaused:
         raise
-    except (asyncio.CancelledError, Exception) as cause:
+    except (asyncio.CancelledError, Exception) as raised:
+        cause = raised.cause if isinstance(raised, HookRaised) else raised
         _close_open(turn, CANCELLED if isinstance(cause, asyncio.CancelledError) else NOT_RUN)
         raise NodeTorn(_with_results(turn), cause) from None
     if turn.paused:
@@ -116,49 +120,66 @@ def _restore(turn: Turn, pending: PendingTurn) -> None:
         turn.announced.add(intent.key)
 
 
-async def _admit_all(turn: Turn) -> None:
-    """Check every call. What is refused or already known has its result at once."""
-    ctx = turn.ctx
-    leading = set(turn.requests)
-    leaders = {
-        (request.tool_name, canonical(request.arguments)): key
-        for key, request in turn.requests.items()
-    }
-    for slot, call in enumerate(turn.calls):
-        if slot in turn.executions or CallKey(ctx.run_id, turn.state.iteration, slot) in leading:
-            continue
-        try:
-            request = await admit(turn.setup, turn.state, ctx, slot, call)
-        except ToolError as error:
-            ctx.emit(
-                ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
-            )
-            turn.refused.add(slot)
-            _keep(turn, slot, call, ToolOutcome(error=error.message, error_type=error.code))
-            continue
-        if turn.setup.config.tools[call.name].idempotent:
-            known = find_matching_execution(
-                turn.state.tool_executions, call.name, request.arguments
-            )
-            if known is not None:
-                _serve(turn, slot, request, known)
-                continue
-            same = (call.name, canonical(request.arguments))
-            if same in leaders:
-                turn.followers.setdefault(leaders[same], []).append(slot)
-                ctx.emit(_start(request))
-                continue
-            leaders[same] = request.key
-        turn.requests[request.key] = request
-
-
-def _waves(turn: Turn) -> Iterator[Sequence[ToolRequest]]:
-    """The calls that run together: all, or one after the other."""
-    requests = list(turn.requests.values())
+def _waves(turn: Turn) -> Iterator[Sequence[int]]:
+    """The slots whose calls run together: all, or one after the other."""
+    slots = range(len(turn.calls))
     if turn.setup.config.tool_execution == "sequential":
-        yield from ([request] for request in requests)
-    elif requests:
-        yield requests
+        yield from ([slot] for slot in slots)
+    else:
+        yield slots
+
+
+async def _admit(turn: Turn, slots: Sequence[int]) -> list[ToolRequest]:
+    """Check calls; returns those to be made. What is refused or known has its result at once."""
+    made: list[ToolRequest] = []
+    for slot in slots:
+        if slot in turn.executions:
+            continue
+        restored = turn.requests.get(CallKey(turn.ctx.run_id, turn.state.iteration, slot))
+        request = restored or await _admitted(turn, slot)
+        if request is not None:
+            turn.requests[request.key] = request
+            made.append(request)
+    return made
+
+
+async def _admitted(turn: Turn, slot: int) -> ToolRequest | None:
+    """The request of one call, None if its result is there already, or will be another's."""
+    ctx, call = turn.ctx, turn.calls[slot]
+    try:
+        request = await admit(turn.setup, turn.state, ctx, slot, call)
+    except ToolError as error:
+        ctx.emit(
+            ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
+        )
+        turn.refused.add(slot)
+        _keep(turn, slot, call, ToolOutcome(error=error.message, error_type=error.code))
+        return None
+    if not turn.setup.config.tools[call.name].idempotent:
+        return request
+    known = None
+    for executions in (list(turn.executions.values()), turn.state.tool_executions):
+        known = known or find_matching_execution(executions, call.name, request.arguments)
+    if known is not None:
+        _serve(turn, slot, request, known)
+        return None
+    leader = _leader(turn, request)
+    if leader is None:
+        return request
+    turn.followers.setdefault(leader, []).append(slot)
+    ctx.emit(_start(request))
+    return None
+
+
+def _leader(turn: Turn, request: ToolRequest) -> CallKey | None:
+    """The call of this turn, still to be made, whose execution an equal one shares."""
+    wanted = canonical(request.arguments)
+    for other in turn.requests.values():
+        is_open = other.key.slot not in turn.executions
+        is_same_tool = other.tool_name == request.tool_name
+        if is_open and is_same_tool and canonical(other.arguments) == wanted:
+            return other.key
+    return None
 
 
 async def _store_intents(turn: Turn, requests: Sequence[ToolRequest]) -> None:
@@ -183,7 +204,8 @@ async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
     Raises what a hook raised, once every call that had started has ended.
     """
     while requests:
-        again: list[ToolRequest] = []
+        again: list[tuple[ToolRequest, ToolOutcome]] = []
+        turn.submitted.update(request.key for request in requests)
         async with aclosing(turn.ctx.call_tools(requests)) as updates:
             async for update in updates:
                 match update:
@@ -196,12 +218,18 @@ async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
                         lost = ToolOutcome(error=LOST.format(reason=reason), error_type="tool_lost")
                         again += await _settle(turn, key, lost)
         _close_children(turn)
-        requests = again
+        if turn.failure is not None:  # the run ends: nothing is run again
+            for request, outcome in again:
+                _keep(turn, request.key.slot, request, outcome)
+            again = []
+        requests = [request for request, _ in again]
     if turn.failure is not None:
         raise turn.failure
 
 
-async def _settle(turn: Turn, key: CallKey, outcome: ToolOutcome) -> list[ToolRequest]:
+async def _settle(
+    turn: Turn, key: CallKey, outcome: ToolOutcome
+) -> list[tuple[ToolRequest, ToolOutcome]]:
     """A call has ended. Returns the request to be made again, if a hook wants that."""
     if key in turn.children:
         child = turn.children.pop(key)
@@ -221,7 +249,7 @@ async def _settle(turn: Turn, key: CallKey, outcome: ToolOutcome) -> list[ToolRe
         else:
             if retry:
                 turn.requests[key] = replace(request, attempt=request.attempt + 1)
-                return [turn.requests[key]]
+                return [(turn.requests[key], outcome)]
     _keep(turn, key.slot, request, outcome)
     for slot in turn.followers.pop(key, ()):
         _serve(turn, slot, request, turn.executions[key.slot], is_announced=True)
@@ -266,7 +294,8 @@ async def _looked_at(
     )
     await turn.setup.hooks.after_tool_call(event)
     if event.result is not outcome.result:
-        outcome = replace(outcome, result=event.result, error=None, error_type=None)
+        text = result_text(event.result)
+        outcome = replace(outcome, result=text, error=None, error_type=None)
     return outcome, event.retry and request.attempt <= MAX_RETRIES
 
 
@@ -328,8 +357,9 @@ def _close_open(turn: Turn, reason: str) -> None:
         if slot in turn.executions:
             continue
         request = turn.requests.get(CallKey(turn.ctx.run_id, turn.state.iteration, slot))
+        if request is None or request.key not in turn.submitted:
+            turn.refused.add(slot)  # it never ran, and counts for nothing
         if request is None and slot not in following:
-            turn.refused.add(slot)
             turn.ctx.emit(
                 ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
             )

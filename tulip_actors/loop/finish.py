@@ -109,9 +109,11 @@ async def finish(
         ending = CANCELLED if is_cancel else FAILED
     try:
         await setup.hooks.after_invocation(state, ending.stop_reason in SUCCESSES)
+        ctx.raise_watcher_failure()
     except (asyncio.CancelledError, Exception) as raised:
         if cause is None:
-            ending, cause = FAILED, raised
+            is_cancel = isinstance(raised, asyncio.CancelledError)
+            ending, cause = (CANCELLED if is_cancel else FAILED), raised
     if ending is DECLARED_COMPLETE:
         answer = Message.assistant(_declared(state))
         state = state.with_message(answer)
@@ -143,11 +145,9 @@ async def finish(
 
 
 def final_text(state: AgentState) -> str:
-    """The assistant's last text, empty if it never spoke."""
-    for message in reversed(state.messages):
-        if message.role is Role.ASSISTANT and message.content:
-            return message.content
-    return ""
+    """The assistant's last text in this run, empty if it never spoke."""
+    spoken = (m.content for m in state.said_last() if m.role is Role.ASSISTANT and m.content)
+    return next(spoken, "")
 
 
 def _declared(state: AgentState) -> str:
@@ -180,7 +180,7 @@ def _repeats_itself(config: AgentConfig, state: AgentState) -> bool:
 def _turns(state: AgentState, *, with_results: bool) -> Iterator[tuple[str, ...]]:
     """What each turn of this run called, newest first; empty for a turn without calls."""
     results: list[str] = []
-    for message in islice(reversed(state.messages), len(state.messages) - state.opening_length):
+    for message in state.said_last():
         if message.role is Role.TOOL:
             results.append(message.content)
         elif message.role is Role.ASSISTANT:

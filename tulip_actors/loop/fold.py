@@ -37,7 +37,7 @@ class Conversation:
     messages: list[Message] = field(default_factory=list)
     executions: list[ToolExecution] = field(default_factory=list)
     _open: dict[int, ToolCall] = field(default_factory=dict)
-    _results: dict[int, ToolExecution] = field(default_factory=dict)
+    _results: dict[int, ToolFinished] = field(default_factory=dict)
 
     def take(self, record: Record) -> None:
         """Fold one more record in."""
@@ -53,17 +53,18 @@ class Conversation:
                 self.close_turn()
                 self.messages.append(message)
                 self._open = dict(enumerate(message.tool_calls))
-            case ToolFinished(key=key, execution=execution, is_counted=counted):
-                self._results[key.slot] = execution
-                if counted:
-                    self.executions.append(execution)
+            case ToolFinished(key=key):
+                self._results[key.slot] = record
             case RunEnded(stop_reason=stop_reason) if stop_reason != "interrupted":
                 self.close_turn()  # a paused turn stays open for its answers
 
     def close_turn(self) -> None:
         """Answer the calls of the last turn, in their order."""
         for slot, call in self._open.items():
-            self.messages.append(result_message(call, self._results.get(slot)))
+            finished = self._results.get(slot)
+            self.messages.append(result_message(call, finished.execution if finished else None))
+            if finished is not None and finished.is_counted:
+                self.executions.append(finished.execution)
         self._open, self._results = {}, {}
 
 

@@ -26,7 +26,7 @@ from tulip_actors.loop.begin import begin
 from tulip_actors.loop.execute import execute
 from tulip_actors.loop.finish import completion, ending_due, finish, interrupted, summarise
 from tulip_actors.loop.fold import PendingTurn
-from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused
+from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused, boundary
 from tulip_actors.loop.reflect import reflect, reflection_due
 from tulip_actors.loop.think import think
 
@@ -51,10 +51,11 @@ async def run_loop(
                     state = await summarise(setup, state, ctx, ending)
                     break
                 await hooks.iteration_start(state.iteration, state)
-                state = await think(setup, state, ctx)
+                state = boundary(await think(setup, state, ctx), ctx)
 
             if state.messages[-1].tool_calls:
-                state, pending = await execute(setup, state, ctx, pending), None
+                state = boundary(await execute(setup, state, ctx, pending), ctx)
+                pending = None
                 if reflection_due(setup, state):
                     state = reflect(setup, state, ctx)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tulip_actors.core.events import InterruptEvent
-from tulip_actors.core.ports import ChatModel
+from tulip_actors.core.ports import ChatModel, RunContext
 from tulip_actors.core.state import AgentState
 from tulip_actors.hooks.chain import HookChain
 from tulip_actors.loop.config import AgentConfig
@@ -40,3 +40,22 @@ class NodeTorn(Exception):
         super().__init__(str(cause))
         self.state = state
         self.cause = cause
+
+
+class HookRaised(Exception):
+    """A hook raised something that would otherwise be taken for a refusal of the call."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def boundary(state: AgentState, ctx: RunContext) -> AgentState:
+    """The state between two nodes: with what `set_metadata` was given.
+
+    Raises what an `on_event` raised meanwhile.
+    """
+    for key, value in ctx.take_metadata().items():
+        state = state.with_metadata(key, value)
+    ctx.raise_watcher_failure()
+    return state

@@ -21,6 +21,7 @@ class Metrics:
     completion_tokens: int = 0
     total_tokens: int = 0
     duration_ms: float = 0.0
+    reflexion_evaluations: int = 0
 
 
 @dataclass(frozen=True, slots=True)

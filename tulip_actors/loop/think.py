@@ -7,6 +7,7 @@ anything is done with it, so that it is never paid for twice.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from itertools import count
@@ -17,7 +18,7 @@ from tulip_actors.core.ports import RunContext, StreamingChatModel
 from tulip_actors.core.runs import ModelResponse, ModelTurn
 from tulip_actors.core.state import AgentState, ReasoningStep
 from tulip_actors.hooks.provider import AfterModelCallEvent, BeforeModelCallEvent
-from tulip_actors.loop.nodes import Setup
+from tulip_actors.loop.nodes import NodeTorn, Setup
 from tulip_actors.loop.reflect import without_old_notes
 from tulip_actors.models.accumulate import accumulate, as_response
 
@@ -27,26 +28,31 @@ MAX_RETRIES = 5
 
 async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
     """The state with the model's message, usage and reasoning step."""
-    messages: Sequence[Message] = state.messages
-    if setup.config.reflexion is not None:
-        messages = without_old_notes(state.messages)
-    before = BeforeModelCallEvent(messages, state.iteration, state)
-    await setup.hooks.before_model_call(before)
-    empty_answers = 0
-    for attempt in count(1):
-        response = await ask(setup, before.messages, ctx)
-        after = AfterModelCallEvent(response, state.iteration, attempt, state)
-        await setup.hooks.after_model_call(after)
-        message = after.response.message
-        empty_answers += not (message.content or message.tool_calls)
-        asked_again = after.retry and attempt <= MAX_RETRIES
-        if not asked_again and not (message.content or message.tool_calls):
-            asked_again = empty_answers == 1  # an empty answer is asked for once more, with tools
-        _record(ctx, f"turn:{state.iteration}/{attempt}", after.response, not asked_again)
-        state = state.with_token_usage(after.response.usage)
-        if not asked_again:
-            break
-    return _said(state, message, ctx)
+    try:
+        messages: Sequence[Message] = state.messages
+        if setup.config.reflexion is not None:
+            messages = without_old_notes(state.messages)
+        before = BeforeModelCallEvent(messages, state.iteration, state)
+        await setup.hooks.before_model_call(before)
+        empty_answers = 0
+        for attempt in count(1):
+            response = await ask(setup, before.messages, ctx)
+            state = state.with_token_usage(response.usage)
+            after = AfterModelCallEvent(response, state.iteration, attempt, state)
+            await setup.hooks.after_model_call(after)
+            response = as_response(after.response)
+            message = response.message
+            is_empty = not (message.content or message.tool_calls)
+            empty_answers += is_empty
+            asked_again = (after.retry and attempt <= MAX_RETRIES) or (
+                is_empty and empty_answers == 1  # asked for once more, with tools
+            )
+            _record(ctx, f"turn:{state.iteration}/{attempt}", response, not asked_again)
+            if not asked_again:
+                return _said(state, message, ctx)
+    except (asyncio.CancelledError, Exception) as cause:  # what was paid for stays counted
+        raise NodeTorn(state, cause) from None
+    raise AssertionError("count() does not end")
 
 
 def _said(state: AgentState, message: Message, ctx: RunContext) -> AgentState:

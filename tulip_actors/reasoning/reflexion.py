@@ -79,9 +79,7 @@ class Reflector:
         """The tools that each of the last turns with tools called, this one included."""
         turns = (
             tuple(call.name for call in message.tool_calls)
-            for message in islice(
-                reversed(state.messages), len(state.messages) - state.opening_length
-            )
+            for message in state.said_last()
             if message.role is Role.ASSISTANT and message.tool_calls
         )
         last = list(islice(turns, self.tool_loop_threshold))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -89,12 +89,19 @@ SHOWN: list[tuple[TulipEvent, list[str]]] = [
 ]
 
 
-def source(agent: str = "team", **fields: object) -> EventSource:
-    given = {"run_id": "r", "thread_id": "t", "seq": 0, "node_id": "n", "pid": 1, **fields}
+def source(agent: str = "team", **fields: Any) -> EventSource:
+    given: dict[str, Any] = {
+        "run_id": "r",
+        "thread_id": "t",
+        "seq": 0,
+        "node_id": "n",
+        "pid": 1,
+        **fields,
+    }
     return EventSource(agent=agent, **given)
 
 
-def printed(*events: TulipEvent, **console: object) -> str:
+def printed(*events: TulipEvent, **console: Any) -> str:
     out = io.StringIO()
     handler = ConsoleHandler(console=Console(file=out, highlight=False, **console))
     for event in events:
