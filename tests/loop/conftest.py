@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.loop.support import TOOLS, Puppet, performer
+from tests.loop.support import TOOLS, Puppet, Watcher, performer
 from tulip_actors import Agent
 
 
 @pytest.fixture(scope="session")
 def agent(runtime: str) -> Iterator[Agent]:
     """An agent that plays the script in its prompt, with every tool of `support` and a `Puppet`."""
-    made = Agent(performer(), TOOLS, name="player", runtime=runtime, hooks=[Puppet()])
+    hooks = [Puppet(), Watcher()]
+    made = Agent(performer(), TOOLS, name="player", runtime=runtime, hooks=hooks)
     yield made
     asyncio.run(made.stop())
 

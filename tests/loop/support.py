@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -34,14 +34,18 @@ from tulip_actors import (
     current_run,
     tool,
 )
+from tulip_actors.agent.runtimes import runtime_named
 from tulip_actors.core.messages import ToolCall
+from tulip_actors.core.runs import Record
 from tulip_actors.hooks import (
     AfterModelCallEvent,
     AfterToolCallEvent,
     BeforeModelCallEvent,
     BeforeToolCallEvent,
 )
-from tulip_actors.testing import FunctionModel
+from tulip_actors.host.inline import InlineRuntime
+from tulip_actors.memory.run_store import MemoryRunStore
+from tulip_actors.testing import FunctionModel, ScriptedModel
 
 EventT = TypeVar("EventT", bound=TulipEvent)
 
@@ -74,7 +78,7 @@ def script(*turns: object) -> str:
 
     A turn is text, a list of calls `(tool, arguments)` or `(tool, arguments, call_id)`, or a
     mapping with some of `text`, `calls`, `reasoning`, `usage` (prompt and completion tokens) and
-    `raise`.
+    `raise`. The script "heard" alone answers with the contents of all the model was shown.
     """
     return json.dumps(turns)
 
@@ -84,13 +88,17 @@ def perform(messages: Sequence[Message], tools: object) -> ModelResponse:
     run = current_run()
     assert run is not None
     turns = json.loads(run.request.input)
+    if turns == ["heard"]:
+        return as_turn(json.dumps([message.content for message in messages]))
     return as_turn(turns[min(run.responses_recorded, len(turns) - 1)])
 
 
 def as_turn(turn: Any) -> ModelResponse:
-    """A scripted turn as the model's answer."""
+    """A scripted turn as the model's answer; see `script`."""
     if isinstance(turn, str):
         return ModelResponse(Message.assistant(turn))
+    if isinstance(turn, ModelResponse):
+        return turn
     if isinstance(turn, list):
         return ModelResponse(Message.assistant("", _calls(turn)))
     if "raise" in turn:
@@ -192,12 +200,23 @@ TOOLS = [add, fails, say, refund, refund_on_second_try, count, last, finish_up]
 # hooks
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "response": as_turn,
+    "messages": lambda said: [Message.user(one) for one in said],
+}
+
+
 class Puppet(HookProvider):
     """Does what the run's metadata says, and tells every callback as an event.
 
     `metadata["puppet"]` maps a callback's name to a list of steps, one per time it is called in
     the run: "raise", a mapping of fields to assign, or None. The number of times is kept per run
-    in the puppet, which serves many runs at once.
+    in the puppet, which serves many runs at once. `metadata["note"]` is added to the state as a
+    system message before the first turn.
     """
 
     def __init__(self, name: str = "puppet", priority: int = 50) -> None:
@@ -217,15 +236,12 @@ class Puppet(HookProvider):
         if step == "raise":
             raise HookTrouble(f"{callback} of {self.name}")
         for field, value in (step or {}).items():
-            if field == "response":
-                value = as_turn(value)
-            if field == "messages":
-                value = [Message.user(text) for text in value]
-            setattr(event, field, value)
+            setattr(event, field, _READ.get(field, _as_it_is)(value))
 
     async def on_before_invocation(self, prompt: str, state: AgentState) -> AgentState | None:
         self.act("on_before_invocation", prompt)
-        return None
+        note = current_run().request.metadata.get("note")  # type: ignore[union-attr]
+        return None if note is None else state.with_message(Message.system(str(note)))
 
     def on_after_invocation(self, state: AgentState, success: bool) -> None:
         self.act("on_after_invocation", f"{state.iteration} {success}")
@@ -260,6 +276,28 @@ def told_by(events: Sequence[TulipEvent], hook: str = "puppet") -> list[tuple[st
         for event in events
         if isinstance(event, CausalNodeEvent) and event.node_type == hook
     ]
+
+
+class Watcher(HookProvider):
+    """Marks the file `metadata["watch"]` once per event."""
+
+    def on_event(self, event: TulipEvent) -> None:
+        run = current_run()
+        watch = run and run.request.metadata.get("watch")
+        if watch:
+            mark(str(watch))
+
+
+class Keeper(HookProvider):
+    """Inline: keeps each run's last state and success. Put it last, so that it is told first."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, AgentState] = {}
+        self.successes: dict[str, bool] = {}
+
+    def on_after_invocation(self, state: AgentState, success: bool) -> None:
+        self.states[state.run_id] = state
+        self.successes[state.run_id] = success
 
 
 class Calls(HookProvider):
@@ -343,7 +381,7 @@ async def followed(handle: RunHandle[AgentResult]) -> Run:
     async def follow() -> BaseException | None:
         try:
             async for event in handle.events():
-                events.append(event)
+                events.append(event)  # noqa: PERF401  # those before a failure count
         except Exception as raised:
             return raised
         return None
@@ -360,10 +398,9 @@ async def followed(handle: RunHandle[AgentResult]) -> Run:
 
 def inline(*turns: Any, model: Any = None, tools: Sequence[Any] = TOOLS, **options: Any) -> Agent:
     """An agent in this process, with a script for all its runs unless it has another model."""
-    from tulip_actors.testing import ScriptedModel
-
-    turns = tuple(as_turn(turn) if isinstance(turn, list | dict) else turn for turn in turns)
-    return Agent(model or ScriptedModel(turns), tools, runtime="inline", **options)
+    made = [as_turn(turn) if isinstance(turn, list | dict) else turn for turn in turns]
+    model = model or ScriptedModel(made, repeat_last=True)
+    return Agent(model, tools, runtime="inline", **options)
 
 
 def texts(messages: Sequence[Message], role: Role) -> list[str]:
@@ -371,9 +408,11 @@ def texts(messages: Sequence[Message], role: Role) -> list[str]:
     return [message.content for message in messages if message.role is role]
 
 
-def reflecting(**changes: Any) -> Callable[[AgentState], AgentState]:
-    """A change to a state, for hooks that return one."""
-    return lambda state: replace(state, **changes)
+async def records_of(thread_id: str) -> Sequence[Record]:
+    """What the store of this process holds of a thread."""
+    runtime = runtime_named("inline")
+    assert isinstance(runtime, InlineRuntime)
+    return await MemoryRunStore(runtime.log).read(thread_id)
 
 
 async def gathered(*work: Awaitable[Any], seconds: float = 60) -> list[Any]:

@@ -8,12 +8,25 @@ from typing import Any
 
 import pytest
 
-from tulip_actors import Message, NotSerialisable, StaleEpoch, ThreadBusy, ToolCall, ToolExecution
+from tulip_actors import (
+    Message,
+    NotSerialisable,
+    Role,
+    StaleEpoch,
+    ThreadBusy,
+    ToolCall,
+    ToolExecution,
+)
 from tulip_actors.core.calls import CallKey
 from tulip_actors.core.codec import pack_record, unpack_record
+from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.runs import (
+    Added,
+    Answered,
     Intent,
     ModelTurn,
+    Opened,
+    Paused,
     Record,
     RunEnded,
     RunRequest,
@@ -42,6 +55,10 @@ RECORDS: list[Record] = [
     ToolFinished("run_1", 3, AT, KEY, ToolExecution("add", "c", {"a": 1}, "3", timestamp=AT)),
     StepDone("run_1", 4, AT, "round:0", {"x": [None]}),
     RunEnded("run_1", 5, AT, "complete", "complete"),
+    Opened("run_1", 0, AT, 2, (Message.system("Be brief."), Message.user("hällo"))),
+    Added("run_1", 3, AT, (Message(Role.SYSTEM, "note", name="reflexion"),), 0.15),
+    Paused("run_1", 6, AT, KEY, "interrupt_1", InterruptRequest("Söll ich?", ("ja", "nein"))),
+    Answered("run_1", 6, AT, "interrupt_1", {"answer": ["ja", None]}),
 ]
 
 

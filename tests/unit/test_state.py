@@ -239,7 +239,19 @@ def test_c3_the_state_has_no_rule_that_decides() -> None:
     public = {name for name, _ in inspect.getmembers(AgentState) if not name.startswith("_")}
     fields = {field.name for field in dataclasses.fields(AgentState)}
     updates = {name for name in public if name.startswith(("with_", "next_", "adjust_"))}
-    assert public - fields - updates == {"usage", "to_checkpoint", "from_checkpoint"}
+    views = {"usage", "executions_of_turn", "said_last"}
+    assert public - fields - updates == views | {"to_checkpoint", "from_checkpoint"}
+
+
+def test_c3_the_views_are_parts_of_the_data() -> None:
+    state = a_state(messages=History([Message.user("earlier"), Message.user("x")]))
+    state = dataclasses.replace(state, opening_length=2)
+    assert (list(state.said_last()), state.executions_of_turn) == ([], ())
+    state = state.with_messages(Message.assistant("a"), Message.assistant("b"))
+    state = state.with_tool_execution(EXECUTION)
+    assert [message.content for message in state.said_last()] == ["b", "a"]
+    assert state.executions_of_turn == (EXECUTION,)
+    assert state.next_iteration().executions_of_turn == ()
 
 
 # checkpoints

@@ -1,0 +1,361 @@
+"""What holds for every run, whatever model, tools, hooks and callers do. Random scripts, inline."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.loop.support import (
+    CALLBACKS,
+    HookTrouble,
+    Keeper,
+    ModelTrouble,
+    Puppet,
+    Run,
+    followed,
+    performer,
+    records_of,
+    script,
+)
+from tulip_actors import (
+    Agent,
+    AgentState,
+    HookProvider,
+    Message,
+    TerminateEvent,
+    ThinkEvent,
+    ToolCompleteEvent,
+    ToolContext,
+    TulipEvent,
+    current_run,
+    tool,
+)
+from tulip_actors.core.codec import pack_event, pack_record, unpack_event, unpack_record
+from tulip_actors.core.runs import Record, RunEnded
+from tulip_actors.core.termination import SUCCESSES, MaxIterations, TokenLimit, ToolCalled
+from tulip_actors.loop.fold import fold
+
+PROPERTY = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@tool
+async def quick(n: int = 0) -> int:
+    """Answer at once."""
+    return n
+
+
+@tool
+async def late(n: int = 0) -> int:
+    """Answer after its siblings."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return n
+
+
+@tool(idempotent=True)
+async def once(n: int = 0) -> int:
+    """Answer late, once per number."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return n
+
+
+@tool(idempotent=True)
+async def moody(n: int = 0) -> int:
+    """Fail on odd numbers."""
+    if n % 2:
+        raise ValueError(f"odd {n}")
+    return n
+
+
+@tool
+async def parent(ctx: ToolContext, n: int = 0) -> Any:
+    """Call another."""
+    return await ctx.call(moody, {"n": n})
+
+
+TOOLS = [quick, late, once, moody, parent]
+calls = st.tuples(
+    st.sampled_from([*[one.name for one in TOOLS], "unknown"]),
+    st.sampled_from([{}, {"n": 0}, {"n": 1}, {"n": "2"}, {"n": "x"}, {"m": 1}]),
+    st.sampled_from(["a", "b", "c"]),
+).map(list)
+turns: st.SearchStrategy[Any] = st.one_of(
+    st.lists(calls, min_size=1, max_size=4),
+    st.text(max_size=3),
+    st.builds(
+        lambda text, made, usage: {"text": text, "calls": made, "usage": usage},
+        st.text(max_size=3),
+        st.lists(calls, max_size=3),
+        st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    ),
+    st.just({"raise": "the model fails"}),
+)
+scripts = st.lists(turns, min_size=1, max_size=4)
+steps: dict[str, st.SearchStrategy[Any]] = {
+    "on_before_tool_call": st.sampled_from(
+        [None, None, "raise", {"cancel": True}, {"arguments": {"n": 0}}, {"arguments": {"x": 1}}]
+    ),
+    "on_after_tool_call": st.sampled_from(
+        [None, None, "raise", {"retry": True}, {"result": "redacted"}]
+    ),
+    "on_after_model_call": st.sampled_from(
+        [None, None, "raise", {"retry": True}, {"response": "redacted"}]
+    ),
+    "on_before_model_call": st.sampled_from([None, "raise", {"messages": ["x"]}]),
+}
+plans = st.fixed_dictionaries(
+    {},
+    optional={
+        callback: st.lists(steps.get(callback, st.sampled_from([None, "raise"])), max_size=4)
+        for callback in CALLBACKS
+    }
+    | {"bomb": st.integers(1, 12)},
+)
+options = st.fixed_dictionaries(
+    {"max_iterations": st.integers(1, 4)},
+    optional={
+        "reflexion": st.booleans(),
+        "tool_execution": st.sampled_from(["concurrent", "sequential"]),
+        "terminal_tools": st.just(["once"]),
+        "tool_loop_threshold": st.just(2),
+        "tool_loop_compare": st.just("calls+results"),
+        "token_budget": st.integers(1, 20),
+        "output_key": st.just("answer"),
+        "termination": st.sampled_from(
+            [MaxIterations(2), ToolCalled("quick"), TokenLimit(9) | ToolCalled("moody")]
+        ),
+        "system_prompt": st.just("Play."),
+    },
+)
+
+
+class Bomb(HookProvider):
+    """Raises on the run's n-th event, if its metadata say so; the last event is spared."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+
+    def on_event(self, event: TulipEvent) -> None:
+        run = current_run()
+        assert run is not None
+        self.seen[run.run_id] += 1
+        is_due = self.seen[run.run_id] == run.request.metadata["puppet"].get("bomb")  # type: ignore[union-attr,call-overload,index]
+        if is_due and not isinstance(event, TerminateEvent):
+            raise HookTrouble("on_event")
+
+
+class Shrinks(HookProvider):
+    """Compares each state it is handed with the run's last one."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, AgentState] = {}
+
+    def look(self, state: AgentState) -> None:
+        before = self.last.get(state.run_id)
+        if before is not None:
+            assert list(state.messages[: len(before.messages)]) == list(before.messages)
+            assert len(state.tool_executions) >= len(before.tool_executions)
+            assert state.iteration in (before.iteration, before.iteration + 1)
+            assert state.total_tokens_used >= before.total_tokens_used
+            assert state.calls_made >= before.calls_made
+        self.last[state.run_id] = state
+
+    def on_iteration_start(self, iteration: int, state: AgentState) -> None:
+        assert iteration == state.iteration
+        self.look(state)
+
+    on_iteration_end = on_iteration_start
+
+    def on_before_model_call(self, event: Any) -> None:
+        self.look(event.state)
+
+    def on_before_tool_call(self, event: Any) -> None:
+        self.look(event.state)
+
+    def on_after_invocation(self, state: AgentState, success: bool) -> None:
+        self.look(state)
+
+
+number = iter(range(10**9))
+
+
+async def played(
+    prompts: Sequence[str],
+    plan: Sequence[Any],
+    made: dict[str, Any],
+    cancel_at: int | None = None,
+    stream: bool = False,
+) -> tuple[list[Run], list[AgentState], Sequence[Record]]:
+    """Runs one after the other on a thread of their own; their last states, and the records."""
+    keeper, thread = Keeper(), f"property {next(number)}"
+    agent = Agent(
+        performer(), TOOLS, runtime="inline", hooks=[Puppet(), Shrinks(), Bomb(), keeper], **made
+    )
+    runs: list[Run] = []
+    for prompt, one in zip(prompts, plan, strict=True):
+        handle = agent.start(
+            prompt, thread_id=thread, metadata={"puppet": one}, stream_tokens=stream
+        )
+        if cancel_at is not None:
+            for _ in range(cancel_at):
+                await asyncio.sleep(0)
+            handle.cancel()
+        runs.append(await followed(handle))
+    await agent.stop()
+    return runs, list(keeper.states.values()), await records_of(thread)
+
+
+def play(*arguments: Any, **more: Any) -> tuple[list[Run], list[AgentState], Sequence[Record]]:
+    return asyncio.run(asyncio.wait_for(played(*arguments, **more), 20))
+
+
+def assert_valid_for_a_provider(messages: Sequence[Message]) -> None:
+    """Every call is answered, once, right after its message, in call order."""
+    waiting: list[str] = []
+    for message in messages:
+        if message.tool_call_id is not None:
+            assert message.tool_call_id == waiting.pop(0)
+        else:
+            assert not waiting
+            waiting = [call.id for call in message.tool_calls]
+    assert not waiting
+
+
+def assert_whole(run: Run, state: AgentState, cap: int) -> None:
+    """What one run says of itself hangs together. `followed` has looked at its stream already."""
+    end = run.end
+    assert end.iterations_used == state.iteration <= cap
+    assert end.total_tool_calls == state.calls_made
+    assert [think.iteration for think in run.thinks] == list(range(len(run.thinks)))
+    for complete in run.of(ToolCompleteEvent):
+        assert (complete.result is None) != (complete.error is None)
+    if run.failure is None:
+        assert end.reason != "error"
+        assert run.ok.success is (end.stop_reason in SUCCESSES)
+        assert run.ok.metrics.tool_calls == end.total_tool_calls
+        assert_valid_for_a_provider(run.ok.messages)
+    else:
+        assert (end.reason, end.stop_reason) == ("error", "error")
+        assert isinstance(run.failure, HookTrouble | ModelTrouble)
+
+
+@PROPERTY
+@given(scripts, plans, options, st.booleans())
+def test_c7_exactly_one_terminate_event_last_and_every_start_has_its_complete(
+    turns: list[Any], plan: dict[str, Any], made: dict[str, Any], stream: bool
+) -> None:
+    runs, states, records = play([script(*turns)], [plan], made, stream=stream)
+    assert_whole(runs[0], states[0], made["max_iterations"])
+    assert [type(one) for one in records].count(RunEnded) == 1
+    assert isinstance(records[-1], RunEnded)
+    assert records[-1].stop_reason == runs[0].end.stop_reason
+
+
+@PROPERTY
+@given(scripts, plans, options, st.integers(0, 30))
+def test_c7_a_run_cancelled_anywhere_is_whole_too(
+    turns: list[Any], plan: dict[str, Any], made: dict[str, Any], at: int
+) -> None:
+    runs, states, records = play([script(*turns)], [plan], made, cancel_at=at)
+    if states:
+        assert_whole(runs[0], states[0], made["max_iterations"])
+    assert isinstance(records[-1], RunEnded)
+
+
+@PROPERTY
+@given(st.lists(st.tuples(scripts, plans), min_size=1, max_size=3), options)
+def test_c44_the_fold_of_a_threads_records_is_what_its_runs_left(
+    played_runs: list[tuple[list[Any], dict[str, Any]]], made: dict[str, Any]
+) -> None:
+    prompts = [script(*turns) for turns, _ in played_runs]
+    runs, states, records = play(prompts, [plan for _, plan in played_runs], made)
+    assert_same_conversation(runs, states, records)
+
+
+@PROPERTY
+@given(st.lists(st.tuples(scripts, plans), min_size=1, max_size=3), options, st.integers(0, 30))
+def test_c44_so_is_that_of_runs_that_were_cancelled(
+    played_runs: list[tuple[list[Any], dict[str, Any]]], made: dict[str, Any], at: int
+) -> None:
+    prompts = [script(*turns) for turns, _ in played_runs]
+    runs, states, records = play(prompts, [plan for _, plan in played_runs], made, cancel_at=at)
+    assert_same_conversation(runs, states, records)
+
+
+def assert_same_conversation(
+    runs: Sequence[Run], states: Sequence[AgentState], records: Sequence[Record]
+) -> None:
+    by_run = {state.run_id: state for state in states}
+    for position, run in enumerate(runs):
+        assert run.events[0].source is not None
+        run_id = run.events[0].source.run_id
+        last = max(n for n, record in enumerate(records) if record.run_id == run_id)
+        conversation = fold(records[: last + 1])
+        assert_valid_for_a_provider(conversation.messages)
+        state = by_run.get(run_id)
+        if state is None or not any(
+            record.kind == "opened" and record.run_id == run_id for record in records
+        ):
+            continue  # it was refused, or cancelled, before it began: nothing was added
+        assert list(conversation.messages) == list(state.messages), f"run {position}"
+        assert list(conversation.executions) == list(state.tool_executions), f"run {position}"
+
+
+@PROPERTY
+@given(scripts, plans, options)
+def test_state_events_and_records_survive_their_bytes(
+    turns: list[Any], plan: dict[str, Any], made: dict[str, Any]
+) -> None:
+    runs, states, records = play([script(*turns)], [plan], made, stream=True)
+    for event in runs[0].events:
+        assert unpack_event(pack_event(event)) == event
+        assert type(event).model_validate_json(event.model_dump_json()) == event
+    for record in records:
+        assert unpack_record(pack_record(record)) == record
+    for state in states:
+        checkpoint = state.to_checkpoint()
+        assert AgentState.from_checkpoint(json.loads(json.dumps(checkpoint))) == state
+        assert AgentState.from_checkpoint(msgpack.unpackb(msgpack.packb(checkpoint))) == state
+
+
+@PROPERTY
+@given(scripts, options)
+def test_c20_an_idempotent_call_runs_once_per_arguments_whatever_the_script(
+    turns: list[Any], made: dict[str, Any]
+) -> None:
+    runs, states, _ = play([script(*turns)] * 2, [{}, {}], made)
+    fresh: Counter[tuple[str, str]] = Counter(
+        (one.tool_name, json.dumps(dict(one.arguments), sort_keys=True))
+        for one in states[-1].tool_executions
+        if one.tool_name in {"once", "moody"} and one.success and not one.idempotent_cache_hit
+    )
+    assert not [call for call, times in fresh.items() if times > 1]
+    assert len(runs) == 2
+
+
+@PROPERTY
+@given(scripts, options)
+def test_c19_each_call_has_one_result_in_call_order(turns: list[Any], made: dict[str, Any]) -> None:
+    (run,), (state,), _ = play([script(*turns)], [{}], made)
+    asked = [call for think in run.of(ThinkEvent) for call in think.tool_calls]
+    answered = [message for message in state.messages if message.tool_call_id is not None]
+    assert [(call.id, call.name) for call in asked] == [
+        (message.tool_call_id, message.name) for message in answered
+    ]
+    own = [one for one in run.completes if one.parent_call_id is None]
+    assert len(own) == len(asked)
+    assert Counter((one.tool_call_id, one.result or f"Error: {one.error}") for one in own) == (
+        Counter((message.tool_call_id, message.content) for message in answered)
+    )
