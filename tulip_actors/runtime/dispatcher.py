@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +29,7 @@ from tulip_actors.core.calls import (
     ToolUpdate,
 )
 from tulip_actors.core.defaults import RandomIds
+from tulip_actors.runtime.fair_queue import FairQueue
 from tulip_actors.runtime.tool_task import ChildCalls, SentCall
 
 SLOTS_PER_CPU = 4
@@ -80,7 +80,7 @@ class Dispatcher:
         self._toolsets: dict[str, Any] = {}
         self._calls: dict[CallKey, _Call] = {}
         self._tickets: dict[str, list[CallKey]] = {}
-        self._queue: deque[CallKey] = deque()
+        self._queue = FairQueue()
         self._running: set[CallKey] = set()
         self._slots = SLOTS_MIN
         self._left_at_s = time.monotonic()
@@ -195,7 +195,7 @@ class Dispatcher:
     def _take(self, request: ToolRequest, client_id: str) -> _Call:
         call = _Call(request, client_id, time.monotonic())
         self._calls[request.key] = call
-        self._queue.append(request.key)
+        self._queue.push(request.key)
         return call
 
     def _child(self, parent: _Call, calls: ChildCalls, arguments: Mapping[str, Any]) -> _Call:
@@ -217,7 +217,7 @@ class Dispatcher:
     def _fill_slots(self) -> None:
         waiting = sum(self._calls[key].children_waited_for > 0 for key in self._running)
         while self._queue and len(self._running) - waiting < self._slots:
-            key = self._queue.popleft()
+            key = self._queue.pop()
             call = self._calls.get(key)
             if call is None or call.ended is not None:
                 continue
