@@ -42,7 +42,9 @@ def test_a_python_block_of_the_readme_runs_when_copied(
 EXPECTED = {
     0: "They add up to 2870.",
     1: "[complete] It is eligible.",
-    2: "True {'pricing': '40.00', 'policy': 'Returns within 30 days.'}",
+    2: "interrupted ['Refund R-42?']\nRF-58291",
+    3: "I may not do that. ['Error: delete was not called: only files below scratch/",
+    4: "True {'pricing': '40.00', 'policy': 'Returns within 30 days.'}",
 }
 
 
