@@ -29,6 +29,7 @@ def test_a_python_block_of_the_readme_runs_when_copied(
     done = subprocess.run(
         [sys.executable, str(program)],
         capture_output=True,
+        check=False,
         text=True,
         timeout=90,
         cwd=tmp_path,
