@@ -1,4 +1,4 @@
-"""`scripts/bench start`: from a fresh process to the first event of a run.
+"""`scripts/bench start`: from a fresh process to the first event of a run, and the import alone.
 
 Baseline: a fresh process with the same imports, the same `ray.init`, one bare actor whose worker
 has the same imports, and one call. Both are timed from outside, from the start of the process to
@@ -68,6 +68,13 @@ def seconds_to_first_line(program: str) -> float:
     return took_s
 
 
+def seconds_to_import(module: str) -> float:
+    """How long a fresh process takes that imports a module and ends."""
+    began_s = time.perf_counter()
+    subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+    return time.perf_counter() - began_s
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -79,6 +86,15 @@ def main() -> None:
     print(f"first event of Agent.run    {ours:6.2f} s   (median of {runs})")
     print(f"bare ray.init, actor, call  {bare:6.2f} s   (median of {runs})")
     print(f"ratio                       {ours / bare:6.2f} x  (at most 1.3)")
+    seconds_to_import("tulip_actors")
+    imports = [
+        (seconds_to_import("tulip_actors"), seconds_to_import("pydantic"))
+        for _ in range(2 * runs + 1)
+    ]
+    package, pydantic = (statistics.median(column) for column in zip(*imports, strict=True))
+    print(f"import tulip_actors         {package * 1000:6.0f} ms")
+    print(f"import pydantic             {pydantic * 1000:6.0f} ms")
+    print(f"ratio                       {package / pydantic:6.2f} x  (at most 2.5)")
 
 
 if __name__ == "__main__":

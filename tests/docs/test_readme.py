@@ -29,6 +29,7 @@ def test_a_python_block_of_the_readme_runs_when_copied(
     done = subprocess.run(
         [sys.executable, str(program)],
         capture_output=True,
+        check=False,
         text=True,
         timeout=90,
         cwd=tmp_path,
@@ -42,7 +43,9 @@ def test_a_python_block_of_the_readme_runs_when_copied(
 EXPECTED = {
     0: "They add up to 2870.",
     1: "[complete] It is eligible.",
-    2: "True {'pricing': '40.00', 'policy': 'Returns within 30 days.'}",
+    2: "interrupted ['Refund R-42?']\nRF-58291",
+    3: "I may not do that. ['Error: delete was not called: only files below scratch/",
+    4: "True {'pricing': '40.00', 'policy': 'Returns within 30 days.'}",
 }
 
 

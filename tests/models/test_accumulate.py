@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulip_actors.core.events import ModelChunkEvent, ToolCallDelta
+from tulip_actors.core.frozen import clean_text
 from tulip_actors.core.messages import ToolCall
 from tulip_actors.models.accumulate import (
     Accumulator,
     accumulate,
-    clean_text,
     normalise_usage,
     parse_arguments,
 )

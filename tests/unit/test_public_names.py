@@ -50,7 +50,7 @@ CONTRACT = {
     "CausalEdgeEvent",
 }
 """What the documentation imports from `tulip_actors`."""
-NOT_BUILT_YET = {"HookProvider", "Shared", "interrupt"}
+NOT_BUILT_YET = {"Shared"}
 MODULES = {
     "tulip_actors.agent": ["Agent", "AgentConfig", "AgentResult", "ActorOptions"],
     "tulip_actors.core.events": ["LoopEvent", "AgentEvent", "AllEvents", "InterruptEvent"],

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, TypedDict, Unpack
 
+from tulip_actors.agent.handle import EventHandler
 from tulip_actors.agent.runner import Runner
+from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.ports import ChatModel, Runnable
+from tulip_actors.core.runs import RunRequest
 from tulip_actors.core.termination import TerminationCondition
+from tulip_actors.errors import ToolError
 from tulip_actors.hooks.provider import HookProvider
 from tulip_actors.host.ports import ActorOptions
 from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.loop.config import AgentConfig, ReflexionConfig, SystemPrompt
 from tulip_actors.loop.result import AgentResult
+from tulip_actors.tools.context import ToolContext
 from tulip_actors.tools.decorator import Tool
 
 
@@ -39,7 +44,8 @@ class Agent(Runner[AgentResult]):
     With `runtime="ray"` (the default) its loop runs in an actor and its tools in Ray tasks; what is
     handed over here is copied when the actor starts, and later changes are seen on neither side.
     With `runtime="inline"` (or TULIP_RUNTIME=inline) everything runs in this process and is shared.
-    One agent serves any number of runs at once.
+    One agent serves any number of runs at once. `callback_handler(event)` is called in the
+    caller's process with every event of the runs that are awaited or iterated here.
 
     Raises `ConfigError`, naming the argument and what would be right.
     """
@@ -54,10 +60,18 @@ class Agent(Runner[AgentResult]):
         runtime: str | None = None,
         actor: ActorOptions | None = None,
         namespace: str | None = None,
+        callback_handler: EventHandler | None = None,
         **options: Unpack[LoopOptions],
     ) -> None:
         label = "agent" if name is None else name
-        super().__init__(label, kind="agent", runtime=runtime, actor=actor, namespace=namespace)
+        super().__init__(
+            label,
+            kind="agent",
+            runtime=runtime,
+            actor=actor,
+            namespace=namespace,
+            callback_handler=callback_handler,
+        )
         self.config = AgentConfig.checked(
             name=label, model=model, tools=tools, system_prompt=system_prompt, **options
         )
@@ -67,6 +81,31 @@ class Agent(Runner[AgentResult]):
     def runnable(self) -> Runnable[object]:
         """The loop over this agent's config."""
         return self._runnable
+
+    def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
+        """This agent as a tool of another: a call is a run of it, and returns its text.
+
+        The run's id follows from the call's key, and its events name the call as their parent. A
+        run that does not succeed is the tool's error.
+        """
+
+        async def ask(prompt: str, ctx: ToolContext) -> str:
+            result = await self.result_of(
+                RunRequest(
+                    run_id=derived_id("run", ctx.run_id, ctx.idempotency_key),
+                    thread_id=derived_id("run", ctx.run_id, ctx.idempotency_key),
+                    input=prompt,
+                    metadata=ctx.metadata,
+                    parent_run_id=ctx.run_id,
+                    parent_call_id=ctx.tool_call_id,
+                )
+            )
+            if not result.success:
+                raise ToolError(f"{self.name} stopped: {result.stop_reason}. {result.text}")
+            return result.text
+
+        told = description or f"Ask the agent {self.name!r}. prompt: what it is to do."
+        return Tool(ask, name=name or self.name, description=told)
 
     async def model_trace(self) -> Sequence[object]:
         """What the agent's model double was asked so far (`ModelRequest`s), in its process."""

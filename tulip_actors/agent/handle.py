@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Generic, Self, TypeVar, cast
+from typing import Generic, Self, TypeAlias, TypeVar, cast
 
 import msgpack
 
@@ -17,6 +18,9 @@ from tulip_actors.core.events import TulipEvent
 from tulip_actors.errors import ConfigError, RunCancelled
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.ports import HostClient
+
+EventHandler: TypeAlias = Callable[[TulipEvent], object]
+"""Called with events in the caller's process; it may be async."""
 
 ResultT = TypeVar("ResultT", covariant=True)
 
@@ -57,12 +61,18 @@ class RunHandle(Generic[ResultT]):
     """A run that was started and goes on whether or not anybody follows it."""
 
     def __init__(
-        self, run_id: str, feed: Feed, client: HostClient, after: str | None = None
+        self,
+        run_id: str,
+        feed: Feed,
+        client: HostClient,
+        after: str | None = None,
+        callback: EventHandler | None = None,
     ) -> None:
         self.run_id = run_id
         self._feed = feed
         self._client = client
         self._after = after
+        self._callback = callback
         self._cursor = Cursor(after)
 
     @property
@@ -86,8 +96,20 @@ class RunHandle(Generic[ResultT]):
         async for batch in self._feed.batches():
             for entry in batch:
                 if cursor.passes(entry):
+                    await self._tell(entry.event)
                     yield entry.event
         raise_failure(self._feed)
+
+    async def told(self) -> None:
+        """Hand every event to the callback, to the run's end; what the run raised is not raised."""
+        async for batch in self._feed.batches():
+            for entry in batch:
+                await self._tell(entry.event)
+
+    async def _tell(self, event: TulipEvent) -> None:
+        answer = None if self._callback is None else self._callback(event)
+        if inspect.isawaitable(answer):
+            await answer
 
     async def packed_events(self, start: int = 0) -> AsyncIterator[Sequence[Emitted]]:
         """The same from a position, for a team that passes them on undecoded."""

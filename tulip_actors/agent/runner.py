@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 
-from tulip_actors.agent.handle import RunHandle, RunStream
+from tulip_actors.agent.handle import EventHandler, RunHandle, RunStream
 from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE, checked_runtime, runtime_named
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.frozen import EMPTY, freeze, freeze_object
@@ -52,7 +52,12 @@ class Runner(Generic[ResultT]):
         runtime: str | None,
         actor: ActorOptions | None,
         namespace: str | None,
+        callback_handler: EventHandler | None = None,
     ) -> None:
+        if callback_handler is not None and not callable(callback_handler):
+            raise ConfigError(
+                f"callback_handler: give a function of an event, not {callback_handler!r:.80}"
+            )
         if not isinstance(name, str) or not name.strip():
             raise ConfigError(f"name: give a label such as 'reviewer', not {name!r:.80}")
         if actor is not None and not isinstance(actor, ActorOptions):
@@ -62,6 +67,7 @@ class Runner(Generic[ResultT]):
         self.runtime = checked_runtime(runtime)
         self.options = actor or ActorOptions()
         self.namespace = namespace or DEFAULT_NAMESPACE
+        self._callback = callback_handler
         self._host: HostClient | None = None
         self._runs: dict[str, tuple[str, Feed]] = {}
         self._last_run: dict[str | None, str] = {}
@@ -93,7 +99,7 @@ class Runner(Generic[ResultT]):
 
     async def arun(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
         """Run to the end and return the result. Cancelling the awaiting task cancels the run."""
-        return await self._result_of(_request(prompt, **options))
+        return await self.result_of(_request(prompt, **options))
 
     def run_sync(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
         """`arun` from code that is not async: a script, a thread, a notebook, a Ray task."""
@@ -110,7 +116,7 @@ class Runner(Generic[ResultT]):
 
     def begin(self, request: RunRequest) -> RunHandle[ResultT]:
         """Start exactly this run; returns at once. What `start` and teams build on."""
-        return RunHandle(request.run_id, self._begin(request, events=True), self._client)
+        return self._handle(request, self._begin(request, events=True))
 
     def attach(self, run_id: str, after: str | None = None) -> RunHandle[ResultT]:
         """A handle on a run of this agent that is under way, or has ended recently.
@@ -139,7 +145,7 @@ class Runner(Generic[ResultT]):
         self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
     ) -> ResultT:
         """`resume` to the end of the segment: its result."""
-        return await self._result_of(self._answer(response, interrupt_id, thread_id))
+        return await self.result_of(self._answer(response, interrupt_id, thread_id))
 
     def resume_sync(
         self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
@@ -207,13 +213,19 @@ class Runner(Generic[ResultT]):
         self._last_run[None] = self._last_run[request.thread_id] = request.run_id
         return feed
 
-    async def _result_of(self, request: RunRequest) -> ResultT:
-        feed = self._begin(request, events=False)
+    async def result_of(self, request: RunRequest) -> ResultT:
+        """Run exactly this to its end; what `arun` builds on."""
+        feed = self._begin(request, events=self._callback is not None)
         try:
+            if self._callback is not None:
+                await self._handle(request, feed).told()
             return cast(ResultT, await feed.ended())
         except asyncio.CancelledError:
             self._client.cancel([request.run_id], at_once=True)
             raise
+
+    def _handle(self, request: RunRequest, feed: Feed) -> RunHandle[ResultT]:
+        return RunHandle(request.run_id, feed, self._client, callback=self._callback)
 
     def _answer(
         self, response: object, interrupt_id: str | None, thread_id: str | None
@@ -240,6 +252,7 @@ class Runner(Generic[ResultT]):
     def __getstate__(self) -> dict[str, object]:
         state = dict(self.__dict__)
         state["_host"], state["_runs"] = None, {}
+        state["_callback"] = None  # it belongs to this process
         return state
 
 

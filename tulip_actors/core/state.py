@@ -8,11 +8,12 @@ sequences are `History` views, and the running sums that conditions ask for are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
-from typing import TypeAlias
+from operator import attrgetter
+from typing import Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -102,22 +103,28 @@ class AgentState:
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", freeze_object(self.metadata, "metadata"))
 
+    def _changed(self, **changes: object) -> Self:
+        """A copy with some fields changed; half the time of `dataclasses.replace`."""
+        values = list(_values_of(self))
+        for name, value in changes.items():
+            values[_POSITION[name]] = value
+        return type(self)(*values)
+
     def with_message(self, message: Message) -> AgentState:
         """The state with one more message."""
-        return replace(self, messages=self.messages.with_items(message))
+        return self._changed(messages=self.messages.with_items(message))
 
     def with_messages(self, *messages: Message) -> AgentState:
         """The state with more messages, in order."""
-        return replace(self, messages=self.messages.with_items(*messages))
+        return self._changed(messages=self.messages.with_items(*messages))
 
     def with_tool_execution(self, execution: ToolExecution) -> AgentState:
         """The state with one more finished call; one of an earlier run is kept, not counted."""
         executions = self.tool_executions.with_items(execution)
         if execution.run_id != self.run_id:
-            return replace(self, tool_executions=executions)
+            return self._changed(tool_executions=executions)
         name = execution.tool_name
-        return replace(
-            self,
+        return self._changed(
             tool_executions=executions,
             calls_made=self.calls_made + 1,
             tools_called=_with(self.tools_called, name),
@@ -128,12 +135,11 @@ class AgentState:
 
     def with_reasoning_step(self, step: ReasoningStep) -> AgentState:
         """The state with one more reasoning step."""
-        return replace(self, reasoning_steps=self.reasoning_steps.with_items(step))
+        return self._changed(reasoning_steps=self.reasoning_steps.with_items(step))
 
     def next_iteration(self) -> AgentState:
         """The state after one more completed turn."""
-        return replace(
-            self,
+        return self._changed(
             iteration=self.iteration + 1,
             executions_before_turn=len(self.tool_executions),
             updated_at=datetime.now(UTC),
@@ -142,8 +148,7 @@ class AgentState:
     def with_confidence(self, confidence: float) -> AgentState:
         """The state with that confidence, clamped to 0..1."""
         clamped = min(1.0, max(0.0, confidence))
-        return replace(
-            self,
+        return self._changed(
             confidence=clamped,
             confidence_history=self.confidence_history.with_items(clamped),
         )
@@ -154,12 +159,12 @@ class AgentState:
 
     def with_error(self, error: str) -> AgentState:
         """The state with one more error text."""
-        return replace(self, errors=self.errors.with_items(error))
+        return self._changed(errors=self.errors.with_items(error))
 
     def with_metadata(self, key: str, value: object) -> AgentState:
         """The state with one metadata entry set. Raises `NotSerialisable` naming path and type."""
         entry = freeze(value, f"metadata.{key}")
-        return replace(self, metadata={**self.metadata, key: entry})
+        return self._changed(metadata={**self.metadata, key: entry})
 
     def with_token_usage(self, usage: Usage | None) -> AgentState:
         """The state with a model call's usage added; None (unmetered) changes nothing."""
@@ -167,8 +172,7 @@ class AgentState:
             return self
         prompt = usage.get("prompt_tokens", 0)
         completion = usage.get("completion_tokens", 0)
-        return replace(
-            self,
+        return self._changed(
             prompt_tokens_used=self.prompt_tokens_used + prompt,
             completion_tokens_used=self.completion_tokens_used + completion,
             total_tokens_used=self.total_tokens_used
@@ -217,6 +221,10 @@ class AgentState:
         except ValidationError as error:
             path = ".".join(str(part) for part in error.errors()[0]["loc"])
             raise NotSerialisable(f"not a checkpoint: {error}", path=path) from error
+
+
+_POSITION = {field.name: position for position, field in enumerate(fields(AgentState))}
+_values_of = attrgetter(*_POSITION)
 
 
 def _with(names: frozenset[str], name: str) -> frozenset[str]:

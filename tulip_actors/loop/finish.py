@@ -29,7 +29,8 @@ from tulip_actors.core.termination import (
 )
 from tulip_actors.errors import RunCancelled
 from tulip_actors.loop.config import AgentConfig, task_complete
-from tulip_actors.loop.nodes import Setup
+from tulip_actors.loop.fold import result_message
+from tulip_actors.loop.nodes import NodeTorn, Setup
 
 NATURAL_END = Ending("complete", "complete")
 TERMINAL_TOOL = Ending("terminal_tool", "terminal_tool")
@@ -85,9 +86,12 @@ async def summarise(setup: Setup, state: AgentState, ctx: RunContext, ending: En
     request = Message.user(SUMMARY_PROMPT)
     asked = state.with_message(request)
     ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))
-    response = await ctx.complete(
-        setup.model, asked.messages, key="summary", **dict(ctx.request.model_kwargs)
-    )
+    try:
+        response = await ctx.complete(
+            setup.model, asked.messages, key="summary", **dict(ctx.request.model_kwargs)
+        )
+    except (asyncio.CancelledError, Exception) as cause:  # the request is recorded, so it is kept
+        raise NodeTorn(asked, cause) from None
     answer = Message.assistant(response.message.content, reasoning=response.message.reasoning)
     return asked.with_message(answer).with_token_usage(response.usage)
 
@@ -114,6 +118,10 @@ async def finish(
         if cause is None:
             is_cancel = isinstance(raised, asyncio.CancelledError)
             ending, cause = (CANCELLED if is_cancel else FAILED), raised
+    for name, value in ctx.take_metadata().items():
+        state = state.with_metadata(name, value)
+    if ending.stop_reason != "interrupted":
+        state = _answered(state)
     if ending is DECLARED_COMPLETE:
         answer = Message.assistant(_declared(state))
         state = state.with_message(answer)
@@ -148,6 +156,12 @@ def final_text(state: AgentState) -> str:
     """The assistant's last text in this run, empty if it never spoke."""
     spoken = (m.content for m in state.said_last() if m.role is Role.ASSISTANT and m.content)
     return next(spoken, "")
+
+
+def _answered(state: AgentState) -> AgentState:
+    """The state without a call that has no result, as its records will be read."""
+    calls = state.messages[-1].tool_calls if state.messages else ()
+    return state.with_messages(*(result_message(call, None) for call in calls))
 
 
 def _declared(state: AgentState) -> str:

@@ -46,6 +46,7 @@ async def run_loop(
     try:
         state = await begin(setup, state, ctx)
         while True:
+            state = boundary(state, ctx)
             if pending is None:
                 if (ending := ending_due(setup, state, ctx)) is not None:
                     state = await summarise(setup, state, ctx, ending)
@@ -54,11 +55,11 @@ async def run_loop(
                 state = boundary(await think(setup, state, ctx), ctx)
 
             if state.messages[-1].tool_calls:
-                state = boundary(await execute(setup, state, ctx, pending), ctx)
-                pending = None
+                state, pending = await execute(setup, state, ctx, pending), None
                 if reflection_due(setup, state):
                     state = reflect(setup, state, ctx)
 
+            state = boundary(state, ctx)
             await hooks.iteration_end(state.iteration, state)
             ending = completion(setup, state)
             state = state.next_iteration()

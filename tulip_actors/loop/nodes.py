@@ -53,9 +53,12 @@ class HookRaised(Exception):
 def boundary(state: AgentState, ctx: RunContext) -> AgentState:
     """The state between two nodes: with what `set_metadata` was given.
 
-    Raises what an `on_event` raised meanwhile.
+    Raises `NodeTorn` for what an `on_event` raised meanwhile.
     """
     for key, value in ctx.take_metadata().items():
         state = state.with_metadata(key, value)
-    ctx.raise_watcher_failure()
+    try:
+        ctx.raise_watcher_failure()
+    except Exception as failure:  # a hook's: it ends the run
+        raise NodeTorn(state, failure) from None
     return state

@@ -40,7 +40,7 @@ async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
             state = state.with_token_usage(response.usage)
             after = AfterModelCallEvent(response, state.iteration, attempt, state)
             await setup.hooks.after_model_call(after)
-            response = as_response(after.response)
+            response = _replaced(after)
             message = response.message
             is_empty = not (message.content or message.tool_calls)
             empty_answers += is_empty
@@ -53,6 +53,15 @@ async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
     except (asyncio.CancelledError, Exception) as cause:  # what was paid for stays counted
         raise NodeTorn(state, cause) from None
     raise AssertionError("count() does not end")
+
+
+def _replaced(after: AfterModelCallEvent) -> ModelResponse:
+    response: object = after.response
+    if not isinstance(response, ModelResponse | Message):
+        raise TypeError(
+            f"a hook set response to {type(response).__name__}; give it a ModelResponse"
+        )
+    return as_response(response)
 
 
 def _said(state: AgentState, message: Message, ctx: RunContext) -> AgentState:

@@ -23,6 +23,7 @@ from tulip_actors.runtime.failures import ask
 
 WHAT = "the dispatcher"
 RETRY_S = 0.2
+CONNECT_RETRIES_S = (0.1, 0.3, 1.0, None)
 _log = logging.getLogger(__name__)
 
 
@@ -127,9 +128,19 @@ class DispatcherExecutor:
         await asyncio.shield(self._ready)
 
     async def _connect(self) -> None:
-        self._dispatcher = self._find()
-        greeting = await ask(self._dispatcher.hello.remote(self._client_id), WHAT)
-        self._incarnation = cast(str, greeting)
+        """Find or make the dispatcher. One that is just ending is given time to be gone."""
+        for wait_s in CONNECT_RETRIES_S:
+            self._dispatcher = self._find()
+            try:
+                greeting = await ask(self._dispatcher.hello.remote(self._client_id), WHAT)
+            except ClusterError:
+                if wait_s is None:
+                    self._ready = None
+                    raise
+                await asyncio.sleep(wait_s)
+            else:
+                self._incarnation = cast(str, greeting)
+                return
 
     async def _send(self) -> None:
         try:

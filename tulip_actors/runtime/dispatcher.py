@@ -2,7 +2,7 @@
 
 A plain class; `spawn` makes the actor of it. It runs no user code, so nothing of a user's can stop
 it. One task per call; at most `slots` bodies at once, of which those that wait for children do not
-count, so a parent never keeps its children waiting. The last client gone, it ends itself.
+count, so a parent never keeps its children waiting. A while after its last client it ends itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +29,7 @@ from tulip_actors.core.calls import (
     ToolUpdate,
 )
 from tulip_actors.core.defaults import RandomIds
+from tulip_actors.runtime.fair_queue import FairQueue
 from tulip_actors.runtime.tool_task import ChildCalls, SentCall
 
 SLOTS_PER_CPU = 4
@@ -38,6 +38,7 @@ SLOTS_MIN = 8
 CANCEL_GRACE_S = 2.0
 """How long a cancelled body may take to clean up before its worker is killed."""
 POLL_S = 10.0
+LINGER_S = 15.0
 CLIENT_LOST_AFTER_S = 45.0
 """A client that has not polled for this long is gone for good: a restart takes a second or two."""
 
@@ -79,9 +80,10 @@ class Dispatcher:
         self._toolsets: dict[str, Any] = {}
         self._calls: dict[CallKey, _Call] = {}
         self._tickets: dict[str, list[CallKey]] = {}
-        self._queue: deque[CallKey] = deque()
+        self._queue = FairQueue()
         self._running: set[CallKey] = set()
         self._slots = SLOTS_MIN
+        self._left_at_s = time.monotonic()
         self._sweeper: asyncio.Task[None] | None = None
         self._self: Any = None
 
@@ -95,11 +97,10 @@ class Dispatcher:
         return self.incarnation
 
     async def leave(self, client_id: str) -> None:
-        """A client has ended: its calls are stopped, and with the last client this actor."""
+        """A client has ended: its calls are stopped. With the last one this actor soon ends too."""
         self._clients.pop(client_id, None)
+        self._left_at_s = time.monotonic()
         await self.cancel([k for k, c in self._calls.items() if c.client_id == client_id])
-        if not self._clients:
-            ray.actor.exit_actor()
 
     async def submit(
         self, client_id: str, requests: Sequence[ToolRequest], toolsets: Mapping[str, bytes]
@@ -194,7 +195,7 @@ class Dispatcher:
     def _take(self, request: ToolRequest, client_id: str) -> _Call:
         call = _Call(request, client_id, time.monotonic())
         self._calls[request.key] = call
-        self._queue.append(request.key)
+        self._queue.push(request.key)
         return call
 
     def _child(self, parent: _Call, calls: ChildCalls, arguments: Mapping[str, Any]) -> _Call:
@@ -216,7 +217,7 @@ class Dispatcher:
     def _fill_slots(self) -> None:
         waiting = sum(self._calls[key].children_waited_for > 0 for key in self._running)
         while self._queue and len(self._running) - waiting < self._slots:
-            key = self._queue.popleft()
+            key = self._queue.pop()
             call = self._calls.get(key)
             if call is None or call.ended is not None:
                 continue
@@ -287,13 +288,18 @@ class Dispatcher:
         self._slots = max(SLOTS_MIN, int(SLOTS_PER_CPU * resources.get("CPU", 0)))
 
     async def _sweep(self) -> None:
-        """Forget clients that are gone for good, and end with the last of them."""
+        """Forget clients that are gone for good, and end a while after the last of them.
+
+        Not at once: the program's next agent would find an actor that is about to die.
+        """
         while True:
             await asyncio.sleep(POLL_S)
             await self._count_slots()
             limit_s = time.monotonic() - CLIENT_LOST_AFTER_S
             for client_id in [c for c, known in self._clients.items() if known.seen_at_s < limit_s]:
                 await self.leave(client_id)
+            if not self._clients and time.monotonic() - self._left_at_s > LINGER_S:
+                ray.kill(self._self, no_restart=True)
 
 
 def _is_below(key: CallKey, ancestors: set[CallKey]) -> bool:
