@@ -111,6 +111,12 @@ async def finish(
     if ending is None or cause is not None:
         is_cancel = isinstance(cause, asyncio.CancelledError | RunCancelled)
         ending = CANCELLED if is_cancel else FAILED
+    if ending.stop_reason != "interrupted":
+        state = _answered(state)
+    if ending is DECLARED_COMPLETE:
+        answer = Message.assistant(_declared(state))
+        state = state.with_message(answer)
+        ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (answer,)))
     try:
         await setup.hooks.after_invocation(state, ending.stop_reason in SUCCESSES)
         ctx.raise_watcher_failure()
@@ -120,12 +126,6 @@ async def finish(
             ending, cause = (CANCELLED if is_cancel else FAILED), raised
     for name, value in ctx.take_metadata().items():
         state = state.with_metadata(name, value)
-    if ending.stop_reason != "interrupted":
-        state = _answered(state)
-    if ending is DECLARED_COMPLETE:
-        answer = Message.assistant(_declared(state))
-        state = state.with_message(answer)
-        ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (answer,)))
     failure = cause if ending is FAILED else None
     if failure is not None:
         state = state.with_error(f"{type(failure).__name__}: {failure}")
