@@ -10,12 +10,16 @@ from __future__ import annotations
 import ast
 import tokenize
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tulip_actors import tool
+from tulip_actors import ToolError, tool
 
-WORST = 3
+WORST = 1
+"""How many of the worst a model is told: a small one confuses longer answers."""
+PARSE_ATTEMPTS = 10
+"""Python 3.11 may fail a parse with a SystemError when several threads parse at once."""
 
 Facts: TypeAlias = dict[str, Any]
 """What was measured, as JSON."""
@@ -30,7 +34,10 @@ def read_source(path: Path) -> str:
 def _tree(folder: str, path: str, source: str | None) -> tuple[str, ast.Module]:
     """A file's text and syntax tree. Raises what keeps it from being read: the call's error."""
     text = read_source(Path(folder, path)) if source is None else source
-    return text, ast.parse(text, path)
+    for _ in range(PARSE_ATTEMPTS):
+        with suppress(SystemError):
+            return text, ast.parse(text, path)
+    raise ToolError(f"Python's parser failed {PARSE_ATTEMPTS} times: try again")
 
 
 # --- size and complexity ---------------------------------------------------------------------

@@ -56,6 +56,8 @@ from tulip_actors.tools import ToolSpec
 DEFAULT_TARGET = Path(__file__).resolve().parent.parent
 MAX_SENT_BYTES = 1_000_000
 SMALL_MODELS = ("smollm2",)
+EXAMPLES = (("web-shop", 12), ("src", 40), ("billing_2", 7))
+TEMPERATURES = (0.0, 0.5, 1.0)
 ANSWER_TOKENS = 100
 """Room for a call or a sentence; a small model goes on for as long as it may."""
 
@@ -164,7 +166,8 @@ async def scan_risk(folder: str, ctx: ToolContext) -> Facts:
 class ShownHow:
     """A small model that is shown what to do: finished examples go before the conversation.
 
-    It imitates better than it follows instructions. What it answers is its own.
+    It imitates better than it follows instructions. What it answers is its own; when it makes no
+    call, or made one that was refused, it is asked again, each time with more freedom.
     """
 
     model: OpenAIChatModel
@@ -176,8 +179,15 @@ class ShownHow:
         **settings: object,
     ) -> ModelResponse:
         """See `ChatModel`."""
-        chosen = {"max_tokens": ANSWER_TOKENS, **settings}
-        return await self.model.complete(_shown(messages, tools, settings), tools, **chosen)
+        shown, refused = _shown(messages, tools, settings)
+        call_due = tools and not any(one.role is Role.TOOL for one in shown[-1:])
+        attempts = TEMPERATURES[min(refused, len(TEMPERATURES) - 1) :]
+        for temperature in attempts if call_due else attempts[:1]:
+            chosen = {"max_tokens": ANSWER_TOKENS, "temperature": temperature, **settings}
+            response = await self.model.complete(shown, tools, **chosen)
+            if response.message.tool_calls:
+                break
+        return response
 
     async def stream(
         self,
@@ -185,36 +195,52 @@ class ShownHow:
         tools: Sequence[ToolSpec] | None = None,
         **settings: object,
     ) -> AsyncIterator[ModelChunkEvent]:
-        """The same in pieces."""
-        shown, chosen = _shown(messages, tools, settings), {"max_tokens": ANSWER_TOKENS, **settings}
+        """The first answer in pieces; what was shown to a reader cannot be asked for again."""
+        shown, refused = _shown(messages, tools, settings)
+        temperature = TEMPERATURES[min(refused, len(TEMPERATURES) - 1)]
+        chosen = {"max_tokens": ANSWER_TOKENS, "temperature": temperature, **settings}
         async for chunk in self.model.stream(shown, tools, **chosen):
             yield chunk
 
 
 def _shown(
     messages: Sequence[Message], tools: Sequence[ToolSpec] | None, settings: Mapping[str, object]
-) -> list[Message]:
-    """The conversation, with examples of a tool's use or of a choice behind its instructions."""
+) -> tuple[list[Message], int]:
+    """The conversation with examples of a tool's use, or of a choice, behind its instructions.
+
+    Also the number of refused calls, which are left out: the model would imitate them.
+    """
     instructions = [message for message in messages[:1] if message.role is Role.SYSTEM]
     examples: list[Message] = []
     if tools:
-        # Two are enough, and every further one costs a second of reading.
-        examples = [*_use(tools[0], "web-shop", 12), *_use(tools[0], "src", 40)]
+        # Two are enough, and every further one costs a second of reading. A folder that was in an
+        # example would be taken as done.
+        asked = " ".join(one.content for one in messages)
+        free = [one for one in EXAMPLES if f'"{one[0]}"' not in asked]
+        examples = [one for label, files in free[:2] for one in _use(tools[0], label, files)]
     elif "response_format" in settings:
         examples = [
             one
             for label, ids in (("src", IDS[1:2]), ("billing_2", IDS[::2]), ("web-shop", IDS))
             for one in _choice(label, ids)
         ]
-    return [*instructions, *examples, *messages[len(instructions) :]]
+    refused = {one.tool_call_id for one in messages if one.is_error}
+    kept = [
+        one
+        for one in messages[len(instructions) :]
+        if not one.is_error and not any(call.id in refused for call in one.tool_calls)
+    ]
+    return [*instructions, *examples, *kept], len(refused)
 
 
 def _use(tool: ToolSpec, label: str, files: int) -> list[Message]:
     call = ToolCall(f"call_{label}", tool.name, {"folder": label})
+    worst = [{"path": "cart.py", "complexity": files // 2 + 3}]
+    result = {"files": files, "unreadable": 0, "most_complex": worst}
     return [
         Message.user(task_for(label, IDS)),
         Message.assistant("", (call,)),
-        Message.tool(ToolResult(call.id, tool.name, json.dumps({"files": files}))),
+        Message.tool(ToolResult(call.id, tool.name, json.dumps(result))),
         Message.assistant(f"It measured {files} files."),
     ]
 

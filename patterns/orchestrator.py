@@ -23,7 +23,9 @@ from tulip_actors import (
     ChatModel,
     ConfigError,
     Message,
+    ModelAuthError,
     OrchestratorDecisionEvent,
+    RunCancelled,
     RunContext,
     SpecialistCompleteEvent,
     SpecialistStartEvent,
@@ -174,6 +176,11 @@ class Orchestrator(Team[OrchestratorResult]):
         """The same as `arun(task)`."""
         return await self.arun(task)
 
+    async def stop(self, drain_s: float = 0) -> None:
+        """End the team and its specialists; running runs get `drain_s` to end."""
+        await super().stop(drain_s)
+        await asyncio.gather(*(agent.stop(drain_s) for agent in self._agents.values()))
+
     async def conduct(self, input: str, ctx: RunContext) -> OrchestratorResult:
         """Choose, run in parallel, correlate, summarise."""
         began_s = ctx.clock.monotonic_s()
@@ -221,9 +228,9 @@ class Orchestrator(Team[OrchestratorResult]):
                 key="route:0",
                 response_format=self._routing_format(),
             )
+        except (ModelAuthError, RunCancelled):
+            raise  # no specialist would fare better
         except TulipError as error:
-            if error.code == "run_cancelled":
-                raise
             return Choice(everyone, f"fallback to all specialists: the model failed: {error}")
         return self._read_choice(response.message.content)
 
@@ -319,9 +326,9 @@ class Orchestrator(Team[OrchestratorResult]):
                 ],
                 key="summarize",
             )
+        except RunCancelled:
+            raise
         except TulipError as error:
-            if error.code == "run_cancelled":
-                raise
             return f"{reports}\n\n(The summary failed: {error})"
         return response.message.content or reports
 

@@ -51,54 +51,54 @@ def test_the_version_is_printed(cli):
     assert done.stdout.startswith("tulip-actors 0.")
 
 
-def test_without_a_command_the_help_names_them(cli):
-    done = cli.run()
+def test_without_a_command_the_help_names_them(here):
+    done = here.run()
     assert done.returncode == 0
     assert all(name in done.stdout for name in ("run", "ps", "events"))
 
 
-def test_a_file_that_is_not_there_is_refused(cli):
-    says(cli.run("run", "nothing.py"), 2, "nothing.py", "job()")
+def test_a_file_that_is_not_there_is_refused(here):
+    says(here.run("run", "nothing.py"), 2, "nothing.py", "job()")
 
 
-def test_a_file_without_a_job_is_refused(cli, tmp_path):
+def test_a_file_without_a_job_is_refused(here, tmp_path):
     (tmp_path / "other.py").write_text("x = 1\n")
-    says(cli.run("run", tmp_path / "other.py"), 2, "does not define job")
+    says(here.run("run", tmp_path / "other.py"), 2, "does not define job")
 
 
-def test_an_error_in_the_file_is_told_with_its_line(cli, tmp_path):
+def test_an_error_in_the_file_is_told_with_its_line(here, tmp_path):
     (tmp_path / "broken.py").write_text("import os\nos.nothing_such\n")
-    says(cli.run("run", tmp_path / "broken.py"), 2, "broken.py, line 2", "AttributeError")
+    says(here.run("run", tmp_path / "broken.py"), 2, "broken.py, line 2", "AttributeError")
     (tmp_path / "syntax.py").write_text("def job(:\n")
-    says(cli.run("run", tmp_path / "syntax.py"), 2, "syntax.py, line 1", "SyntaxError")
+    says(here.run("run", tmp_path / "syntax.py"), 2, "syntax.py, line 1", "SyntaxError")
 
 
-def test_a_job_that_returns_something_else_is_refused(cli, tmp_path):
+def test_a_job_that_returns_something_else_is_refused(here, tmp_path):
     (tmp_path / "wrong.py").write_text("def job(target, model):\n    return 42\n")
-    done = cli.run("run", tmp_path / "wrong.py", "--model", "openai:any")
+    done = here.run("run", tmp_path / "wrong.py", "--model", "openai:any")
     says(done, 2, "returned int", "Job")
 
 
-def test_a_folder_that_is_not_there_is_refused_before_anything_is_started(cli):
-    done = cli.run("run", AUDIT, "nowhere")
+def test_a_folder_that_is_not_there_is_refused_before_anything_is_started(here):
+    done = here.run("run", AUDIT, "nowhere")
     says(done, 2, "there is no nowhere")
-    assert list(cli.folder.iterdir()) == []
+    assert list(here.folder.iterdir()) == []
 
 
-def test_a_folder_without_python_files_is_refused_before_anything_is_started(cli):
-    (cli.folder / "empty").mkdir()
-    done = cli.run("run", AUDIT, "empty")
+def test_a_folder_without_python_files_is_refused_before_anything_is_started(here):
+    (here.folder / "empty").mkdir()
+    done = here.run("run", AUDIT, "empty")
     says(done, 2, "no Python files in empty")
-    assert [path.name for path in cli.folder.iterdir()] == ["empty"]
+    assert [path.name for path in here.folder.iterdir()] == ["empty"]
 
 
-def test_an_unknown_model_prefix_is_refused(cli, project):
-    says(cli.run("run", AUDIT, project, "--model", "acme:large"), 2, "acme", "openai")
+def test_an_unknown_model_prefix_is_refused(here, project):
+    says(here.run("run", AUDIT, project, "--model", "acme:large"), 2, "acme", "openai")
 
 
-def test_a_folder_for_the_output_that_is_a_file_is_refused(cli, project):
-    (cli.folder / "taken").write_text("")
-    says(cli.run("run", AUDIT, project, "--out", "taken"), 2, "--out taken")
+def test_a_folder_for_the_output_that_is_a_file_is_refused(here, project):
+    (here.folder / "taken").write_text("")
+    says(here.run("run", AUDIT, project, "--out", "taken"), 2, "--out taken")
 
 
 @pytest.mark.parametrize("command", [["run", AUDIT], ["ps"], ["events"]], ids=lambda c: c[0])
@@ -107,15 +107,15 @@ def test_a_wrong_cluster_address_is_told_at_once(cli, command):
     says(done, 2, "127.0.0.1:9", "RAY_ADDRESS")
 
 
-def test_an_unknown_event_type_is_refused_with_the_known_ones(cli):
-    says(cli.run("events", "--type", "nonsense"), 2, "nonsense", "tool_start")
+def test_an_unknown_event_type_is_refused_with_the_known_ones(here):
+    says(here.run("events", "--type", "nonsense"), 2, "nonsense", "tool_start")
 
 
-def test_an_unreachable_model_fails_the_job_and_leaves_the_report(cli, project):
+def test_an_unreachable_model_fails_the_job_and_leaves_the_report(here, project):
     url = "http://127.0.0.1:9/v1"
-    done = cli.run("run", AUDIT, project, OPENAI_BASE_URL=url, TULIP_RUNTIME="inline")
+    done = here.run("run", AUDIT, project, OPENAI_BASE_URL=url, TULIP_RUNTIME="inline")
     says(done, 1, "cannot be reached", url, "complexity, documentation, risk")
-    report = (cli.folder / "report.md").read_text()
+    report = (here.folder / "report.md").read_text()
     assert "The choice is a fallback" in report
     assert "cannot be reached" in report
 
@@ -145,8 +145,8 @@ def refusing_url() -> Iterator[str]:
         thread.join()
 
 
-def test_a_refused_key_fails_the_job(cli, job_file, refusing_url):
-    done = cli.run(
+def test_a_refused_key_fails_the_job(here, job_file, refusing_url):
+    done = here.run(
         "run", job_file, "--model", "openai:any",
         OPENAI_BASE_URL=refusing_url, OPENAI_API_KEY="wrong", TULIP_RUNTIME="inline",
     )  # fmt: skip
@@ -175,7 +175,7 @@ def test_json_output_holds_events_and_nothing_else(cli, tmp_path):
     assert all(word in done.stderr for word in ("at import", "in a tool", "raw", "wrote made"))
 
 
-def test_an_exception_of_the_jobs_own_is_a_failure_told_in_a_line(cli, tmp_path):
+def test_an_exception_of_the_jobs_own_is_a_failure_told_in_a_line(here, tmp_path):
     (tmp_path / "raises.py").write_text(
         "from tulip_actors import Team\n"
         "from tulip_actors.cli.job import Job\n"
@@ -184,6 +184,6 @@ def test_an_exception_of_the_jobs_own_is_a_failure_told_in_a_line(cli, tmp_path)
         "def job(target, model):\n"
         "    return Job(Clumsy('clumsy'), 'go', lambda result, events, out: [out / 'partial'])\n"
     )
-    done = cli.run("run", tmp_path / "raises.py", "--model", "openai:any", TULIP_RUNTIME="inline")
+    done = here.run("run", tmp_path / "raises.py", "--model", "openai:any", TULIP_RUNTIME="inline")
     says(done, 1, "KeyError", "missing")
     assert "wrote partial (partial)" in done.stdout

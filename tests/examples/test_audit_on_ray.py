@@ -22,7 +22,8 @@ from tulip_actors import (
     TulipEvent,
 )
 
-pytestmark = [pytest.mark.local_model, pytest.mark.slow]
+# They start a Ray and a model of their own, on cores that others may be using.
+pytestmark = [pytest.mark.local_model, pytest.mark.slow, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 AUDIT = ROOT / "examples" / "audit_team.py"
@@ -80,7 +81,7 @@ def test_the_job_ends_with_a_report_and_its_parts_ran_in_processes_of_their_own(
 
 
 def test_ctrl_c_leaves_a_partial_report_and_no_process(cli, project):
-    for number in range(1000):
+    for number in range(400):
         (project / f"n{number}.py").write_text(SOURCE)
     process = cli.start("run", AUDIT, project, "--json")
     below: dict[int, str] = {}

@@ -54,6 +54,11 @@ class HookChain:
                     f"on_before_invocation returned {type(answer).__name__}; return an AgentState "
                     "or None"
                 )
+            if answer is not None and answer.run_id != state.run_id:
+                raise ValueError(
+                    f"on_before_invocation returned the state of run {answer.run_id}; return a "
+                    "changed copy of the one it was given"
+                )
             state = state if answer is None else answer
         return state
 

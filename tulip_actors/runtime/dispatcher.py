@@ -91,8 +91,8 @@ class Dispatcher:
         """Become a client; returns the incarnation, whose memory begins now or earlier."""
         self._self = ray.get_runtime_context().current_actor
         if self._sweeper is None:
-            await self._count_slots()
             self._sweeper = asyncio.ensure_future(self._sweep())
+            await self._count_slots()
         self._clients.setdefault(client_id, _Client()).seen_at_s = time.monotonic()
         return self.incarnation
 
