@@ -319,6 +319,12 @@ for _callback in CALLBACKS:
     setattr(Calls, _callback, _gathers(_callback))
 
 
+def plain_id(value: object) -> str | None:
+    """The id of a test's parameter: its repr, where that is short and the same every time."""
+    told = repr(value)
+    return told if len(told) <= 60 and " at 0x" not in told else None
+
+
 # runs
 
 

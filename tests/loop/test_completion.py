@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Calls, ModelTrouble, Puppet, Run, inline, marks, ran, script, texts
-from tulip_actors import Agent, Message, Role, tool
+from tests.loop.support import (
+    Calls,
+    ModelTrouble,
+    Puppet,
+    Run,
+    inline,
+    marks,
+    plain_id,
+    ran,
+    script,
+    texts,
+)
+from tulip_actors import Agent, Message, Role, ToolCall, tool
 
 EMPTY: Any = {"text": "", "usage": [5, 0]}
 HI: Any = {"text": "hi", "usage": [7, 1]}
@@ -114,7 +125,7 @@ async def test_c13_in_explicit_mode_the_cap_holds() -> None:
     assert (run.end.stop_reason, run.end.iterations_used) == ("max_iterations", 3)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"summary": 3}, {"answer": "x"}], ids=str)
+@pytest.mark.parametrize("arguments", [{}, {"summary": 3}, {"answer": "x"}], ids=plain_id)
 async def test_c13_a_task_complete_that_is_not_valid_does_not_end_the_run(arguments: Any) -> None:
     turns = ([["task_complete", arguments]], done())
     run = await ran(inline(*turns, completion_mode="explicit"), "x")
@@ -266,6 +277,16 @@ async def test_c14_a_polling_tool_goes_on_until_its_results_stay_the_same() -> N
     agent = inline([["poll", {}]], tools=[poll], tool_loop_compare="calls+results")
     run = await ran(agent, "x")
     assert (run.end.stop_reason, run.end.iterations_used) == ("tool_loop", 6)
+
+
+async def test_c14_arguments_that_are_no_json_are_compared_as_they_are() -> None:
+    def malformed(*texts: str) -> list[Message]:
+        return [Message.assistant("", (ToolCall("c", "add", malformed=one),)) for one in texts]
+
+    run = await ran(inline(*malformed('{"a": 1', '{"a": 2', '{"a": 3'), "done"), "x")
+    assert run.end.reason == "complete"
+    run = await ran(inline(*malformed('{"a": 1', '{"a": 1', '{"a": 1'), "done"), "x")
+    assert run.end.reason == "tool_loop"
 
 
 async def test_c14_a_loop_ends_the_run_without_a_summary() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.loop.support import plain_id
 from tulip_actors import AgentState, Message, ToolCall, ToolExecution
 from tulip_actors.core.termination import (
     STOP_REASONS,
@@ -78,7 +79,7 @@ FIRES: list[tuple[TerminationCondition, AgentState, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "state", "fires"), FIRES, ids=str)
+@pytest.mark.parametrize(("condition", "state", "fires"), FIRES, ids=plain_id)
 def test_c6_a_condition_fires_when_the_page_says(
     condition: TerminationCondition, state: AgentState, fires: bool
 ) -> None:
@@ -114,7 +115,7 @@ def test_the_time_limit_reads_the_seconds_it_is_told(elapsed_s: float, fires: bo
         (False, None),
         ((False, "error"), None),
     ],
-    ids=str,
+    ids=plain_id,
 )
 def test_c6_a_custom_condition_gives_its_reason_and_a_literal_if_it_is_one(
     answer: Any, ending: tuple[str, str] | None
@@ -156,6 +157,15 @@ def test_an_async_custom_condition_is_refused_since_its_answer_would_always_be_t
 
     with pytest.raises(ValueError, match="CustomCondition needs"):
         CustomCondition(fn)  # type: ignore[arg-type]
+
+
+def test_an_answer_that_would_have_to_be_awaited_is_not_taken_for_true() -> None:
+    class Asks:
+        async def __call__(self, state: AgentState, **ctx: object) -> bool:
+            return False
+
+    with pytest.raises((TypeError, ValueError)):
+        CustomCondition(Asks()).ending(EMPTY)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("other", [3, None, True, MaxIterations, lambda state: True])

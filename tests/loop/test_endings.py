@@ -14,11 +14,14 @@ from tests.loop.support import (
     ModelTrouble,
     Puppet,
     inline,
+    plain_id,
     ran,
+    records_of,
     script,
 )
 from tulip_actors import Agent, AgentState, HookProvider, Message, Role, ScriptExhausted, tool
 from tulip_actors.core.defaults import SystemClock
+from tulip_actors.core.runs import RunEnded
 from tulip_actors.core.termination import (
     ConfidenceMet,
     CustomCondition,
@@ -90,7 +93,7 @@ CONDITIONS: list[tuple[Any, list[Any], tuple[str, str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("termination", "turns", "ending"), CONDITIONS, ids=str)
+@pytest.mark.parametrize(("termination", "turns", "ending"), CONDITIONS, ids=plain_id)
 async def test_c6_the_last_event_says_which_condition_fired(
     termination: Any, turns: list[Any], ending: tuple[str, str, str]
 ) -> None:
@@ -117,7 +120,7 @@ CAPS: list[tuple[dict[str, Any], list[Any], tuple[str, str | None, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "turns", "ending"), CAPS, ids=str)
+@pytest.mark.parametrize(("options", "turns", "ending"), CAPS, ids=plain_id)
 async def test_c6_the_last_event_says_which_built_in_rule_fired(
     options: dict[str, Any], turns: list[Any], ending: tuple[str, str | None, str]
 ) -> None:
@@ -163,6 +166,14 @@ async def test_c7_a_condition_that_raises_ends_the_run_with_error() -> None:
     assert isinstance(run.failure, LookupError)
 
 
+async def test_c7_a_reason_that_is_no_text_ends_the_run_whole(thread: str) -> None:
+    termination = CustomCondition(lambda state, **ctx: (True, 3))  # type: ignore[arg-type]
+    run = await ran(inline("hi", termination=termination), "x", thread_id=thread)
+    last = (await records_of(thread))[-1]
+    assert isinstance(last, RunEnded)
+    assert (last.reason, last.stop_reason) == (run.end.reason, run.end.stop_reason)
+
+
 async def test_c6_endings_are_told_the_same_on_both_runtimes(agent: Agent) -> None:
     run = await ran(agent, script([["add", {"a": 1, "b": 2}]], "three"))
     assert (run.end.reason, run.end.stop_reason, run.ok.message) == (
@@ -195,7 +206,7 @@ async def requests_of(agent: Agent) -> list[Any]:
         ({"max_iterations": 5, "termination": TokenLimit(24)}, False),
         ({"tool_loop_threshold": 2}, False),
     ],
-    ids=str,
+    ids=plain_id,
 )
 async def test_c10_only_the_built_in_cap_on_turns_asks_for_a_summary(
     options: dict[str, Any], summed_up: bool

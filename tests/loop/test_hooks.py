@@ -19,6 +19,7 @@ from tests.loop.support import (
     inline,
     mark,
     marks,
+    plain_id,
     ran,
     records_of,
     script,
@@ -32,6 +33,7 @@ from tulip_actors import (
     Message,
     ReflectEvent,
     Role,
+    RunCancelled,
     TerminateEvent,
     ToolArgumentsInvalid,
     ToolContext,
@@ -285,7 +287,7 @@ async def test_c27_metadata_of_a_returned_state_reaches_the_tools() -> None:
     assert run.completes[0].result == "ada"
 
 
-@pytest.mark.parametrize("answer", ["text", 3, {"a": 1}, Message.user("x")], ids=str)
+@pytest.mark.parametrize("answer", ["text", 3, {"a": 1}, Message.user("x")], ids=plain_id)
 async def test_c27_a_hook_that_returns_something_else_says_so(answer: Any) -> None:
     class Wrong(HookProvider):
         def on_before_invocation(self, prompt: str, state: AgentState) -> Any:
@@ -295,6 +297,23 @@ async def test_c27_a_hook_that_returns_something_else_says_so(answer: Any) -> No
     assert run.end.reason == "error"
     assert type(answer).__name__ in str(run.failure)
     assert "AgentState" in str(run.failure)
+
+
+async def test_c27_a_state_of_another_run_is_refused_or_becomes_this_runs() -> None:
+    class Restores(HookProvider):
+        """Returns what it kept of an earlier run."""
+
+        def on_before_invocation(self, prompt: str, state: AgentState) -> AgentState:
+            kept = AgentState("an earlier run", "an earlier thread", "another agent")
+            return kept.with_messages(*state.messages)
+
+    run = await ran(inline([ADD], "three", hooks=[Restores()]), "x")
+    assert run.events[-1].source is not None
+    if run.failure is not None:
+        assert "run_id" in str(run.failure)
+    else:
+        assert run.ok.run_id == run.events[-1].source.run_id
+        assert (run.end.total_tool_calls, run.ok.metrics.tool_calls) == (1, 1)
 
 
 # the model's two events
@@ -381,7 +400,7 @@ async def test_c28_each_turn_has_its_own_five_retries() -> None:
     assert len(await agent.model_trace()) == 12
 
 
-@pytest.mark.parametrize("response", ["text", None, Message.assistant("x"), 3], ids=repr)
+@pytest.mark.parametrize("response", ["text", None, Message.assistant("x"), 3], ids=plain_id)
 async def test_c27_a_response_of_another_kind_is_taken_for_its_text_or_refused_by_name(
     response: Any,
 ) -> None:
@@ -441,7 +460,7 @@ async def test_c27_arguments_cannot_be_changed_in_place() -> None:
 
 @pytest.mark.parametrize("cancel", [True, "refunds need a manager"])
 async def test_c27_a_cancelled_call_is_an_error_for_the_model_and_counts_neither_way(
-    agent: Agent, path: str, cancel: object
+    agent: Agent, path: str, cancel: bool | str
 ) -> None:
     steps = [{"cancel": cancel}]
     prompt = script([["count", {"path": path}], ADD], "went on")
@@ -451,7 +470,7 @@ async def test_c27_a_cancelled_call_is_an_error_for_the_model_and_counts_neither
     assert [one.tool_name for one in run.ok.tool_executions] == ["add"]
     told = next(message for message in run.ok.messages if message.role is Role.TOOL)
     assert told.is_error
-    assert cancel is True or cancel in told.content
+    assert str(cancel) in told.content or cancel is True
     assert run.completes[0].error
     assert run.ok.metrics.tool_errors == 0
     assert [n for n, _ in told_by(run.events)].count("on_after_tool_call") == 1
@@ -614,6 +633,19 @@ async def test_c29_whatever_kind_of_exception_it_is(callback: str, trouble: Exce
     run = await ran(inline([ADD], "done", hooks=[hook]), "x")
     assert run.end.reason == "error"
     assert run.failure is trouble
+
+
+async def test_c29_a_cancelled_run_of_someone_else_is_an_error_like_any_other() -> None:
+    class AsksAJudge(HookProvider):
+        def on_iteration_start(self, iteration: int, state: AgentState) -> None:
+            raise RunCancelled("the judge's run was cancelled", run_id="the judge's run")
+
+    agent = inline("hi", hooks=[AsksAJudge()])
+    run = await ran(agent, "x")
+    assert run.end.reason == "error"
+    assert isinstance(run.failure, RunCancelled)
+    with pytest.raises(RunCancelled):
+        await agent.arun("x")
 
 
 async def test_c29_siblings_that_had_started_run_to_their_end_and_are_recorded(

@@ -14,6 +14,7 @@ from tests.loop.support import (
     inline,
     mark,
     marks,
+    plain_id,
     ran,
     records_of,
     script,
@@ -111,7 +112,7 @@ async def test_c20_a_duplicate_in_a_later_turn_is_served(agent: Agent, path: str
         ({"amount": {"a": 1}}, {"amount": {"a": True}}, 2),
         ({"amount": "ü"}, {"amount": "ü"}, 1),
     ],
-    ids=str,
+    ids=plain_id,
 )
 @pytest.mark.parametrize("apart", [False, True], ids=["in one turn", "in two turns"])
 async def test_c20_equality_of_arguments_is_typed_and_counts_defaults(

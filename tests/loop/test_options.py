@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import TOOLS, Puppet, Run, inline, marks, performer, ran, records_of, script
+from tests.loop.support import (
+    TOOLS,
+    Puppet,
+    Run,
+    inline,
+    marks,
+    performer,
+    plain_id,
+    ran,
+    records_of,
+    script,
+)
 from tulip_actors import Agent, ConfigError, HookProvider, ReflexionConfig, Role, tool
 from tulip_actors.core.events import TulipEvent
 from tulip_actors.core.runs import RunEnded, ToolIntents
@@ -232,11 +243,10 @@ REFUSED: list[tuple[str, Any]] = [
     *[("output_key", value) for value in ("", 3, b"x", ["a"])],
     *[("terminal_tools", value) for value in ("add", 3, [3], {"add": 1}, None, ["nowhere"])],
     ("terminal_tools", [["add"]]),
-    *[("reflexion", value) for value in (1, "yes", 0, ReflexionConfig, [])],
-    *[
-        ("hooks", value)
-        for value in (None, LoggingHook(), LoggingHook, [LoggingHook], [object()], [None], "x")
-    ],
+    *[("reflexion", 1), ("reflexion", "yes"), ("reflexion", 0)],
+    *[("reflexion", ReflexionConfig), ("reflexion", [])],
+    *[("hooks", None), ("hooks", "x"), ("hooks", LoggingHook()), ("hooks", LoggingHook)],
+    *[("hooks", [LoggingHook]), ("hooks", [object()]), ("hooks", [None])],
     ("hooks", [NamedPriority()]),
     ("hooks", [AsyncWatcher()]),
     *[("system_prompt", value) for value in (3, b"x", ["x"])],
@@ -246,7 +256,7 @@ REFUSED: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), REFUSED, ids=str)
+@pytest.mark.parametrize(("field", "value"), REFUSED, ids=plain_id)
 def test_a_bad_option_is_refused_by_name_when_the_agent_is_made(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^{field}: ") as refused:
         inline("hi", **{field: value})
@@ -287,7 +297,7 @@ def test_a_tool_of_ones_own_cannot_be_named_like_the_one_of_explicit_mode() -> N
         {"include_guidance": "no"},
         {"every": 2},
     ],
-    ids=str,
+    ids=plain_id,
 )
 def test_a_bad_reflexion_config_is_refused_by_name(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
@@ -295,16 +305,17 @@ def test_a_bad_reflexion_config_is_refused_by_name(bad: dict[str, Any]) -> None:
 
 
 GOOD: list[tuple[str, Any]] = [
-    *[("reflexion", value) for value in (True, False, None, ReflexionConfig())],
-    *[("terminal_tools", value) for value in ([], ("add",), {"add", "say"}, frozenset({"add"}))],
-    *[("hooks", value) for value in ([], (), [LoggingHook(), StructuredLoggingHook()])],
+    *[("reflexion", True), ("reflexion", False), ("reflexion", None)],
+    ("reflexion", ReflexionConfig(evaluate_every_n_iterations=2)),
+    *[("terminal_tools", []), ("terminal_tools", ("add",)), ("terminal_tools", {"add", "say"})],
+    *[("hooks", []), ("hooks", ()), ("hooks", [LoggingHook(), StructuredLoggingHook()])],
     *[("time_budget_seconds", value) for value in (None, 1, 0.5)],
     *[("token_budget", value) for value in (None, 1)],
     *[("output_key", value) for value in (None, "answer")],
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), GOOD, ids=str)
+@pytest.mark.parametrize(("field", "value"), GOOD, ids=plain_id)
 def test_what_is_right_is_taken(field: str, value: Any) -> None:
     inline("hi", **{field: value})
 

@@ -151,7 +151,8 @@ class Bomb(HookProvider):
         run = current_run()
         assert run is not None
         self.seen[run.run_id] += 1
-        is_due = self.seen[run.run_id] == run.request.metadata["puppet"].get("bomb")  # type: ignore[union-attr,call-overload,index]
+        plan: Any = run.request.metadata["puppet"]
+        is_due = self.seen[run.run_id] == plan.get("bomb")
         if is_due and not isinstance(event, TerminateEvent):
             raise HookTrouble("on_event")
 

@@ -134,6 +134,13 @@ async def test_c24_all_notes_stay_in_the_state_and_only_the_latest_is_sent() -> 
     assert await shown(agent) == [[], [first], [second], [second]]
 
 
+async def test_c24_the_summary_at_the_cap_is_asked_for_with_the_latest_note_alone() -> None:
+    agent = inline(fails("1"), fails("2"), "so far", reflexion=True, max_iterations=2)
+    run = await ran(agent, "x")
+    first, second = guidance(run.ok.messages)
+    assert await shown(agent) == [[], [first], [second]]
+
+
 async def test_c24_the_agents_own_prompt_is_sent_beside_the_latest_note() -> None:
     agent = inline(fails("1"), fails("2"), "done", reflexion=True, system_prompt="Be brief.")
     run = await ran(agent, "x")

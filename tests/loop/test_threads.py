@@ -16,6 +16,7 @@ from tests.loop.support import (
     Puppet,
     followed,
     inline,
+    plain_id,
     ran,
     records_of,
     script,
@@ -120,7 +121,7 @@ async def test_c11_runs_without_a_thread_remember_nothing() -> None:
         TokenLimit(20),
         ConfidenceMet(0.2),
     ],
-    ids=str,
+    ids=plain_id,
 )
 async def test_c11_a_condition_met_in_an_earlier_run_does_not_end_a_later_one(
     termination: Any, thread: str

@@ -43,7 +43,7 @@ def refuses(card: str) -> str:
 
 
 def an_agent(*hooks: HookProvider) -> Agent:
-    turns = [
+    turns: list[Any] = [
         tool_calls(("look_up", {"card": SECRET}), ("refuses", {"card": SECRET})),
         tool_call("look_up", number=SECRET),
         f"your card is {SECRET}",

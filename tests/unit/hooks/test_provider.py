@@ -42,7 +42,7 @@ MADE: dict[type[ProtectedEvent], Callable[[], Any]] = {
         state=STATE,
     ),
 }
-WRITABLE = {
+WRITABLE: dict[type[ProtectedEvent], dict[str, object]] = {
     BeforeModelCallEvent: {"messages": [Message.user("y")]},
     AfterModelCallEvent: {"retry": True, "response": ModelResponse(Message.assistant("ho"))},
     BeforeToolCallEvent: {"arguments": {"a": 2}, "cancel": "not today"},
@@ -50,7 +50,7 @@ WRITABLE = {
 }
 """The page's writable fields, each with a value."""
 
-READ_ONLY = {
+READ_ONLY: dict[type[ProtectedEvent], set[str]] = {
     BeforeModelCallEvent: {"iteration", "state"},
     AfterModelCallEvent: {"iteration", "attempt", "state"},
     BeforeToolCallEvent: {"tool_name", "tool_call_id", "iteration", "state"},
@@ -64,7 +64,7 @@ READ_ONLY = {
 @pytest.mark.parametrize(
     ("kind", "field", "value"),
     [(kind, *one) for kind, fields in WRITABLE.items() for one in fields.items()],
-    ids=str,
+    ids=lambda one: one.__name__ if isinstance(one, type) else str(one)[:20],
 )
 def test_the_pages_writable_fields_can_be_assigned(
     kind: type[ProtectedEvent], field: str, value: object
@@ -77,7 +77,7 @@ def test_the_pages_writable_fields_can_be_assigned(
 @pytest.mark.parametrize(
     ("kind", "field"),
     [(kind, field) for kind, fields in READ_ONLY.items() for field in sorted(fields)],
-    ids=str,
+    ids=lambda one: one.__name__ if isinstance(one, type) else str(one)[:20],
 )
 def test_any_other_field_refuses_assignment_and_keeps_its_value(
     kind: type[ProtectedEvent], field: str
@@ -97,6 +97,15 @@ def test_a_name_that_is_no_field_is_refused_too(kind: type[ProtectedEvent], name
     event = MADE[kind]()
     with pytest.raises(AttributeError):
         setattr(event, name, True)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_field_cannot_be_deleted(kind: type[ProtectedEvent]) -> None:
+    event = MADE[kind]()
+    for field in ("state", *WRITABLE[kind]):
+        with pytest.raises(AttributeError):
+            delattr(event, field)
+        assert hasattr(event, field)
 
 
 def test_a_field_that_is_writable_elsewhere_is_not_writable_here() -> None:
@@ -167,17 +176,17 @@ def test_a_plain_provider_does_nothing() -> None:
     assert hook.on_before_invocation("x", STATE) is None
     assert hook.on_after_invocation(STATE, True) is None
     assert hook.on_iteration_start(0, STATE) is None
-    for kind in MADE:
-        name = {
-            BeforeModelCallEvent: "on_before_model_call",
-            AfterModelCallEvent: "on_after_model_call",
-            BeforeToolCallEvent: "on_before_tool_call",
-            AfterToolCallEvent: "on_after_tool_call",
-        }[kind]  # type: ignore[index]
-        assert getattr(hook, name)(MADE[kind]()) is None
+    for kind, callback in (
+        (BeforeModelCallEvent, hook.on_before_model_call),
+        (AfterModelCallEvent, hook.on_after_model_call),
+        (BeforeToolCallEvent, hook.on_before_tool_call),
+        (AfterToolCallEvent, hook.on_after_tool_call),
+    ):
+        assert callback(MADE[kind]()) is None
 
 
 def test_priorities_are_whole_numbers_lower_first() -> None:
     assert HookPriority.FIRST < HookPriority.EARLY < HookPriority.NORMAL
     assert HookPriority.NORMAL < HookPriority.LATE < HookPriority.LAST
-    assert HookProvider.priority == HookPriority.NORMAL == 50
+    assert HookProvider.priority == HookPriority.NORMAL
+    assert int(HookPriority.NORMAL) == 50
