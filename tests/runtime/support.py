@@ -101,9 +101,10 @@ class ModelTrouble(Exception):
 
 
 def play(messages: Sequence[Message], tools: object) -> Message | str | Exception:
-    """The turn of the prompt's script that comes next."""
-    turns = json.loads(next(m.content for m in messages if m.role == "user"))
-    turn = turns[sum(message.role == "assistant" for message in messages)]
+    """The turn that comes next in the script of the last prompt."""
+    scripts = [n for n, m in enumerate(messages) if m.role == "user" and m.content[:1] == "["]
+    turns = json.loads(messages[scripts[-1]].content)
+    turn = turns[sum(message.role == "assistant" for message in messages[scripts[-1] :])]
     if isinstance(turn, str):
         return turn
     if isinstance(turn, dict):

@@ -98,7 +98,7 @@ class RunHandle(Generic[ResultT]):
                 if cursor.passes(entry):
                     await self._tell(entry.event)
                     yield entry.event
-        raise_failure(self._feed)
+        raise_failure(self._feed, self.run_id)
 
     async def told(self) -> None:
         """Hand every event to the callback, to the run's end; what the run raised is not raised."""
@@ -187,9 +187,8 @@ class RunStream(Generic[ResultT]):
         await self.aclose()
 
 
-def raise_failure(feed: Feed) -> None:
+def raise_failure(feed: Feed, run_id: str) -> None:
     """Raise what a closed feed's run raised. A cancelled run has said so and is no failure."""
-    try:
-        feed.outcome()
-    except RunCancelled:
-        return
+    _, error = feed.settled()
+    if error is not None and not (isinstance(error, RunCancelled) and error.run_id == run_id):
+        raise error

@@ -270,7 +270,12 @@ class CustomCondition(TerminationCondition):
 
     def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
         answer = self.fn(state, **ctx)
-        return answer if isinstance(answer, tuple) else (bool(answer), None)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise TypeError(f"{self!r} is async; conditions are not awaited: write it plain")
+        fires, reason = answer if isinstance(answer, tuple) else (answer, None)
+        return bool(fires), None if reason is None else str(reason)
 
     def ending(self, state: AgentState, **ctx: object) -> Ending | None:
         fires, reason = self.check(state, **ctx)

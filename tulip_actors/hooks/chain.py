@@ -56,8 +56,8 @@ class HookChain:
                 )
             if answer is not None and answer.run_id != state.run_id:
                 raise ValueError(
-                    f"on_before_invocation returned the state of run {answer.run_id}; return a "
-                    "changed copy of the one it was given"
+                    f"on_before_invocation returned a state with another run_id ({answer.run_id}); "
+                    "return a changed copy of the one it was given"
                 )
             state = state if answer is None else answer
         return state

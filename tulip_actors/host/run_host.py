@@ -121,7 +121,7 @@ class RunHost:
         except Exception as error:  # kept as the run's outcome, for whoever asks for it
             failure = error
         try:
-            store_failure = await run.end(last_event(result, failure))
+            store_failure = await run.end(last_event(run.run_id, result, failure))
         except Exception as error:  # never leave anybody waiting
             store_failure = error
         del self._active[run.run_id]
@@ -146,9 +146,9 @@ class RunHost:
                     continue
 
 
-def last_event(result: object, failure: BaseException | None) -> TerminateEvent:
+def last_event(run_id: str, result: object, failure: BaseException | None) -> TerminateEvent:
     """The TerminateEvent of a run whose Runnable did not emit one itself."""
-    if isinstance(failure, RunCancelled):
+    if isinstance(failure, RunCancelled) and failure.run_id == run_id:
         return TerminateEvent(reason="cancelled", stop_reason="cancelled")
     if failure is not None:
         return TerminateEvent(reason="error", stop_reason="error")

@@ -31,6 +31,7 @@ from tulip_actors.errors import RunCancelled
 from tulip_actors.loop.config import AgentConfig, task_complete
 from tulip_actors.loop.fold import result_message
 from tulip_actors.loop.nodes import NodeTorn, Setup
+from tulip_actors.loop.reflect import shown
 
 NATURAL_END = Ending("complete", "complete")
 TERMINAL_TOOL = Ending("terminal_tool", "terminal_tool")
@@ -88,7 +89,7 @@ async def summarise(setup: Setup, state: AgentState, ctx: RunContext, ending: En
     ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))
     try:
         response = await ctx.complete(
-            setup.model, asked.messages, key="summary", **dict(ctx.request.model_kwargs)
+            setup.model, shown(setup, asked), key="summary", **dict(ctx.request.model_kwargs)
         )
     except (asyncio.CancelledError, Exception) as cause:  # the request is recorded, so it is kept
         raise NodeTorn(asked, cause) from None
@@ -109,7 +110,9 @@ async def finish(
     was a cancel.
     """
     if ending is None or cause is not None:
-        is_cancel = isinstance(cause, asyncio.CancelledError | RunCancelled)
+        is_cancel = isinstance(cause, asyncio.CancelledError) or (
+            isinstance(cause, RunCancelled) and cause.run_id == ctx.run_id
+        )
         ending = CANCELLED if is_cancel else FAILED
     if ending.stop_reason != "interrupted":
         state = _answered(state)
@@ -198,6 +201,9 @@ def _turns(state: AgentState, *, with_results: bool) -> Iterator[tuple[str, ...]
         if message.role is Role.TOOL:
             results.append(message.content)
         elif message.role is Role.ASSISTANT:
-            calls = [f"{call.name} {canonical(call.arguments)}" for call in message.tool_calls]
+            calls = [
+                f"{call.name} {call.malformed or canonical(call.arguments)}"
+                for call in message.tool_calls
+            ]
             yield tuple(calls + results) if with_results else tuple(calls)
             results = []

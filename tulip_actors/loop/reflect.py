@@ -27,17 +27,19 @@ def reflection_due(setup: Setup, state: AgentState) -> bool:
     )
 
 
-def without_old_notes(messages: Sequence[Message]) -> Sequence[Message]:
-    """The conversation with the latest guidance only: all notes stay in the state."""
+def shown(setup: Setup, state: AgentState) -> Sequence[Message]:
+    """What the model is shown: of the guidance the latest only; all of it stays in the state."""
+    if setup.config.reflexion is None:
+        return state.messages
     notes = [
         position
-        for position, message in enumerate(messages)
+        for position, message in enumerate(state.messages)
         if message.role is Role.SYSTEM and message.name == NOTE
     ]
     old = set(notes[:-1])
-    return (
-        [one for position, one in enumerate(messages) if position not in old] if old else messages
-    )
+    if not old:
+        return state.messages
+    return [one for position, one in enumerate(state.messages) if position not in old]
 
 
 def reflect(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:

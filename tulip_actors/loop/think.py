@@ -19,7 +19,7 @@ from tulip_actors.core.runs import ModelResponse, ModelTurn
 from tulip_actors.core.state import AgentState, ReasoningStep
 from tulip_actors.hooks.provider import AfterModelCallEvent, BeforeModelCallEvent
 from tulip_actors.loop.nodes import NodeTorn, Setup
-from tulip_actors.loop.reflect import without_old_notes
+from tulip_actors.loop.reflect import shown
 from tulip_actors.models.accumulate import accumulate, as_response
 
 MAX_RETRIES = 5
@@ -29,10 +29,7 @@ MAX_RETRIES = 5
 async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
     """The state with the model's message, usage and reasoning step."""
     try:
-        messages: Sequence[Message] = state.messages
-        if setup.config.reflexion is not None:
-            messages = without_old_notes(state.messages)
-        before = BeforeModelCallEvent(messages, state.iteration, state)
+        before = BeforeModelCallEvent(shown(setup, state), state.iteration, state)
         await setup.hooks.before_model_call(before)
         empty_answers = 0
         for attempt in count(1):

@@ -98,15 +98,31 @@ def _tls() -> ssl.SSLContext:
 
 async def post_json(at: Endpoint, body: Mapping[str, object]) -> Json:
     """The JSON that the endpoint answers. Raises a `ModelError`."""
-    http = await client()
+    response = await _opened(at, body)
     try:
-        response = await http.send(_request(http, at, body))
-    except httpx.HTTPError as exc:
-        raise to_model_error(exc, at) from None
+        await _read(response, at)
+    finally:
+        await response.aclose()
     if response.status_code >= 300:
         refusal = refusal_of_response(response.status_code, response.headers, response.content)
         raise to_model_error(refusal, at)
     return decode_json(response.content, at)
+
+
+async def _opened(at: Endpoint, body: Mapping[str, object]) -> httpx.Response:
+    """The head of the answer; its body is not read yet. Raises a `ModelError`.
+
+    A server may close an idle connection in the moment in which it is used again: then it has
+    answered nothing, and the request is sent once more on a new one.
+    """
+    http = await client()
+    try:
+        try:
+            return await http.send(_request(http, at, body), stream=True)
+        except httpx.RemoteProtocolError:
+            return await http.send(_request(http, at, body), stream=True)
+    except httpx.HTTPError as exc:
+        raise to_model_error(exc, at) from None
 
 
 def decode_json(text: str | bytes, at: Endpoint) -> Json:
@@ -165,11 +181,7 @@ async def open_events(at: Endpoint, body: Mapping[str, object]) -> AsyncIterator
 
     Leaving the block before the end closes the connection. Raises a `ModelError`.
     """
-    http = await client()
-    try:
-        response = await http.send(_request(http, at, body), stream=True)
-    except httpx.HTTPError as exc:
-        raise to_model_error(exc, at) from None
+    response = await _opened(at, body)
     try:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.status_code >= 300:

@@ -102,7 +102,7 @@ class Reflector:
         if assessment is AssessmentCategory.STUCK and errors:
             names = ", ".join(dict.fromkeys(one.tool_name for one in errors))
             return (
-                f"{len(errors)} calls failed in this turn ({names}). The last error: "
+                f"{len(errors)} failed in this turn, of {names}. The last error: "
                 f"{errors[-1].error}. Change the arguments or take another way."
             )
         return None
