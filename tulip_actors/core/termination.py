@@ -269,7 +269,7 @@ class CustomCondition(TerminationCondition):
         self.fn = fn
 
     def check(self, state: AgentState, **ctx: object) -> tuple[bool, str | None]:
-        answer = self.fn(state, **ctx)
+        answer: object = self.fn(state, **ctx)
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
                 answer.close()
