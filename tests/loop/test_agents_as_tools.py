@@ -23,12 +23,12 @@ async def test_c35_an_agent_is_a_tool_of_another(runtime: str) -> None:
     assert [one.result for one in result.tool_executions] == ["42"]
 
 
-async def test_c35_an_agent_that_fails_as_a_tool_is_that_tools_error(runtime: str) -> None:
-    inner = Agent(ScriptedModel([]), name="oracle", runtime=runtime)
+async def test_c35_an_agent_that_fails_as_a_tool_is_that_tools_error() -> None:
+    inner = Agent(ScriptedModel([]), name="oracle", runtime="inline")
     outer = Agent(
         ScriptedModel([tool_call("oracle", prompt="what?"), text("it is silent")]),
         [inner.as_tool()],
-        runtime=runtime,
+        runtime="inline",
     )
     async with inner, outer:
         result = await outer.arun("ask it")

@@ -1,4 +1,7 @@
-"""A tool asks a human: the run pauses, is answered, and goes on (C21), in both runtimes."""
+"""A tool asks a human: the run pauses, is answered, and goes on (C21).
+
+What crosses processes runs in both runtimes, the rest inline.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +77,8 @@ async def test_c21_a_run_pauses_with_its_question_and_goes_on_with_the_answer(
     assert result.iterations == 2
 
 
-async def test_c21_several_questions_of_one_body_replay_in_order(runtime: str) -> None:
-    async with agent_of(runtime, tool_call("approve", amount=3)) as agent:
+async def test_c21_several_questions_of_one_body_replay_in_order() -> None:
+    async with agent_of("inline", tool_call("approve", amount=3)) as agent:
         await agent.arun("go")
         second = await agent.aresume("yes")
         assert [one.question for one in second.interrupts] == ["sure?"]
@@ -83,9 +86,9 @@ async def test_c21_several_questions_of_one_body_replay_in_order(runtime: str) -
     assert [one.result for one in result.tool_executions] == ["yes, certainly"]
 
 
-async def test_f6_two_tools_of_one_turn_pause_under_ids_of_their_own(runtime: str) -> None:
+async def test_f6_two_tools_of_one_turn_pause_under_ids_of_their_own() -> None:
     calls = tool_calls(("approve", {"amount": 1}), ("approve", {"amount": 2}))
-    async with agent_of(runtime, calls) as agent:
+    async with agent_of("inline", calls) as agent:
         one, two = sorted(questions(await all_of(agent.run("go"))), key=lambda e: e.question)
         assert one.interrupt_id != two.interrupt_id
         await agent.aresume("no, not two", two.interrupt_id)
@@ -103,9 +106,9 @@ async def test_f3_f7_only_the_answered_call_runs_again(runtime: str, tmp_path: P
     assert [one.result for one in result.tool_executions] == ["sibling", "no"]
 
 
-async def test_c21_a_segment_ends_at_once_while_another_question_is_open(runtime: str) -> None:
+async def test_c21_a_segment_ends_at_once_while_another_question_is_open() -> None:
     calls = tool_calls(("approve", {"amount": 1}), ("approve", {"amount": 2}))
-    async with agent_of(runtime, calls) as agent:
+    async with agent_of("inline", calls) as agent:
         one, two = questions(await all_of(agent.run("go")))
         events = await all_of(agent.resume("no", one.interrupt_id))
         assert [type(event) for event in events] == [TerminateEvent]
@@ -128,9 +131,9 @@ async def test_c7_the_segments_of_a_run_go_on_counting_and_each_ends_once(runtim
     assert starts == ends_of_calls
 
 
-async def test_c21_a_wrong_or_answered_id_is_an_error_that_changes_nothing(runtime: str) -> None:
+async def test_c21_a_wrong_or_answered_id_is_an_error_that_changes_nothing() -> None:
     calls = tool_calls(("approve", {"amount": 1}), ("approve", {"amount": 2}))
-    async with agent_of(runtime, calls) as agent:
+    async with agent_of("inline", calls) as agent:
         one, two = questions(await all_of(agent.run("go")))
         with pytest.raises(InterruptNotPending, match=one.interrupt_id):
             await agent.aresume("no")
@@ -143,16 +146,16 @@ async def test_c21_a_wrong_or_answered_id_is_an_error_that_changes_nothing(runti
     assert result.stop_reason == "complete"
 
 
-async def test_an_answer_to_a_run_that_nobody_knows_says_so(runtime: str) -> None:
-    async with agent_of(runtime) as agent:
+async def test_an_answer_to_a_run_that_nobody_knows_says_so() -> None:
+    async with agent_of("inline") as agent:
         with pytest.raises(RunNotFound, match="started no run"):
             await agent.aresume("yes")
         with pytest.raises(RunNotFound, match="run_of_nobody"):
             await agent.aresume("yes", "run_of_nobody/0.0/0")
 
 
-async def test_a_thread_that_was_answered_holds_a_valid_history(runtime: str) -> None:
-    async with agent_of(runtime, tool_call("approve", amount=1)) as agent:
+async def test_a_thread_that_was_answered_holds_a_valid_history() -> None:
+    async with agent_of("inline", tool_call("approve", amount=1)) as agent:
         await agent.arun("go", thread_id="t")
         await agent.aresume("no", thread_id="t")
         result = await agent.arun("more", thread_id="t")
@@ -172,11 +175,11 @@ def test_interrupt_outside_of_a_tool_is_refused() -> None:
         interrupt("anybody there?")
 
 
-async def test_c13_explicit_mode_offers_ask_user_and_task_complete(runtime: str) -> None:
+async def test_c13_explicit_mode_offers_ask_user_and_task_complete() -> None:
     model = ScriptedModel(
         [tool_call("ask_user", question="red or blue?"), tool_call("task_complete", summary="red")]
     )
-    async with Agent(model, completion_mode="explicit", runtime=runtime) as agent:
+    async with Agent(model, completion_mode="explicit", runtime="inline") as agent:
         paused = await agent.arun("paint")
         assert [one.question for one in paused.interrupts] == ["red or blue?"]
         result = await agent.aresume("red")
