@@ -13,12 +13,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from tests.runtime.support import ALL_TOOLS, collected, play, script, types, was_stopped
-from tulip_actors import Agent, ClusterUnreachable, EventBus, TerminateEvent, ToolCompleteEvent
-from tulip_actors.testing import FunctionModel
+from tests.runtime.support import ALL_TOOLS, collected, play, script, was_stopped
+from tulip_actors import (
+    Agent,
+    ClusterUnreachable,
+    EventBus,
+    Message,
+    TerminateEvent,
+    ToolCompleteEvent,
+)
+from tulip_actors.testing import FunctionModel, text, tool_call
+from tulip_actors.tools import ToolSpec
 
 
 def an_agent(**options: Any) -> Agent:
@@ -111,29 +120,44 @@ def own_ray() -> object:
     return asyncio.run(main())
 
 
-def three_nodes() -> object:
-    """The tool calls of one run on three simulated nodes: where they ran."""
+def three_nodes(folder: str) -> object:
+    """The audit job over a folder on three simulated nodes: where its calls ran."""
     from ray.cluster_utils import Cluster
+
+    from tulip_actors.cli.load import load
+    from tulip_actors.runtime.pickling import by_value
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     for _ in range(2):
         cluster.add_node(num_cpus=1)
     os.environ["RAY_ADDRESS"] = cluster.address
 
+    def answer(messages: Sequence[Message], tools: Sequence[ToolSpec] | None) -> Message:
+        if not tools:
+            ids = ["complexity", "documentation", "risk"]
+            return text(json.dumps({"specialists": ids, "reasoning": "all of them"}))
+        if messages[-1].role == "tool":
+            return text("measured")
+        return tool_call(tools[0].name, folder=Path(folder).name)
+
     async def main() -> object:
-        agent = an_agent()
-        calls = [("blocks", {"seconds": 0.3}) for _ in range(12)]
-        events = await collected(agent.run(script(calls, "done")))
+        example = load(Path(__file__).parents[2] / "examples" / "audit_team.py")
+        for module in example.modules:
+            by_value(module)
+        job = example.job(Path(folder), FunctionModel(answer))
+        events = await collected(job.team.run(job.task, metadata=job.metadata))
         completes = [event for event in events if isinstance(event, ToolCompleteEvent)]
-        await agent.stop()
+        end = events[-1]
+        await job.team.stop()
         return {
             "nodes": sorted({event.node_id or "" for event in completes}),
+            "children": sum(event.parent_call_id is not None for event in completes),
             "errors": [event.error for event in completes if event.error],
-            "types": types(events)[-1],
+            "end": end.reason if isinstance(end, TerminateEvent) else None,
         }
 
     try:
-        return asyncio.run(asyncio.wait_for(main(), 80))
+        return asyncio.run(asyncio.wait_for(main(), 100))
     finally:
         import ray
 

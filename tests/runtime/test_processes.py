@@ -385,9 +385,13 @@ def test_a_program_may_have_initialised_ray_itself(own_ray: Finished) -> None:
 
 
 @pytest.mark.cluster
-def test_calls_spread_over_three_nodes() -> None:
-    seen = program("three_nodes").told
+def test_the_audit_job_runs_on_three_nodes_and_its_calls_spread_over_all(tmp_path: Path) -> None:
+    for position in range(20):
+        (tmp_path / f"module_{position}.py").write_text("def f():\n    return 1\n" * 50)
+    seen = program("three_nodes", str(tmp_path)).told
     assert seen["errors"] == []
+    assert seen["children"] == 60
+    assert seen["end"] == "complete"
     assert len(seen["nodes"]) == 3
 
 
