@@ -82,7 +82,7 @@ def program(name: str, *arguments: str, **environment: str) -> Finished:
     ends_s = time.monotonic() + 20
     while (left := marked_processes(mark)) and time.monotonic() < ends_s:
         time.sleep(0.1)
-    (line,) = done.stdout.splitlines()
+    line = done.stdout.splitlines()[-1]  # Ray may have said something before it
     return Finished(json.loads(line), done.stderr, left)
 
 

@@ -120,7 +120,8 @@ def _attach(address: str) -> None:
         raise ClusterUnreachable(_unreachable(address, str(error))) from None
     _state["attached"] = True
     nodes = sum(bool(node["Alive"]) for node in ray.nodes())
-    _announce(f"connected to the Ray cluster at {address} ({nodes} nodes)")
+    found = ray.get_runtime_context().gcs_address
+    _announce(f"connected to the Ray cluster at {found} ({nodes} node{'s'[: nodes != 1]})")
 
 
 def _probe(address: str) -> None:
@@ -144,10 +145,15 @@ def _probe(address: str) -> None:
 
 
 def _unreachable(address: str, reason: str) -> str:
+    if address == "auto":
+        return (
+            "no Ray cluster runs on this machine. Start one (a program that uses tulip_actors, or "
+            "`ray start --head`), or name one by --address or RAY_ADDRESS (HOST:PORT of its head)"
+        )
     first = reason.strip().splitlines()[0] if reason.strip() else "no answer"
     return (
         f"no Ray cluster answers at {address}: {first}. Check --address or RAY_ADDRESS "
-        "(HOST:PORT of the head, by default port 6379), or unset it to start a local Ray"
+        "(HOST:PORT of the head, by default port 6379); without either, a program starts a Ray here"
     )
 
 
