@@ -156,9 +156,9 @@ async def test_an_answer_to_a_run_that_nobody_knows_says_so() -> None:
 
 async def test_a_thread_that_was_answered_holds_a_valid_history() -> None:
     async with agent_of("inline", tool_call("approve", amount=1)) as agent:
-        await agent.arun("go", thread_id="t")
-        await agent.aresume("no", thread_id="t")
-        result = await agent.arun("more", thread_id="t")
+        await agent.arun("go", thread_id="answered thread")
+        await agent.aresume("no", thread_id="answered thread")
+        result = await agent.arun("more", thread_id="answered thread")
     said = [(message.role.value, message.content) for message in result.messages]
     assert said[:4] == [("user", "go"), ("assistant", ""), ("tool", "no"), ("assistant", "done")]
 

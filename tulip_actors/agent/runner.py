@@ -6,6 +6,7 @@ What may live here: the handle's side of a run, once for both. What a run does i
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
@@ -37,7 +38,7 @@ class RunOptions(TypedDict, total=False):
     model_kwargs: Mapping[str, object]
 
 
-class Runner(Generic[ResultT]):
+class Runner(ABC, Generic[ResultT]):
     """A handle on something that can be run. It may be pickled and used in other processes.
 
     `name` is a label; identity is a generated id, so a handle that was pickled before the first
@@ -78,9 +79,9 @@ class Runner(Generic[ResultT]):
         return self._name
 
     @property
+    @abstractmethod
     def runnable(self) -> Runnable[object]:
         """What the host conducts."""
-        raise NotImplementedError
 
     def members(self) -> Sequence[Runner[Any]]:
         """What a run of this one will run in turn: their actors are made together with ours."""
