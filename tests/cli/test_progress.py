@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -19,9 +20,7 @@ from tulip_actors.core.events import (
 )
 
 TEAM = EventSource(run_id="r", thread_id="r", agent="team", seq=0, node_id="n", pid=1)
-MEMBER = TEAM.model_copy(
-    update={"run_id": "m", "parent_run_id": "r", "agent": "docs", "specialist_id": "docs"}
-)
+MEMBER = replace(TEAM, run_id="m", parent_run_id="r", agent="docs", specialist_id="docs")
 
 
 def call(number: int, parent: str | None = "c") -> ToolStartEvent:

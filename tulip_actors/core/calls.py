@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tulip_actors.core.frozen import EMPTY, Json, JsonObject
 from tulip_actors.core.interrupt import InterruptRequest
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CallKey:
+class CallKey(NamedTuple):
     """The runtime's name of one call: unique for ever, the same after a restart.
+
+    A tuple, because every call is looked up by it a dozen times.
 
     Providers repeat their `tool_call_id`; this does not. `index` is empty for a call the model
     made, and leads to a child made by `ctx.map` or `ctx.call` (one number per level).
@@ -26,7 +27,7 @@ class CallKey:
     run_id: str
     turn: int
     slot: int
-    index: tuple[int, ...] = ()
+    index: tuple[int, ...] = ()  # type: ignore[assignment]  # hides tuple.index, not needed
 
     def child(self, position: int) -> CallKey:
         """The key of the call's `position`-th child."""

@@ -125,7 +125,7 @@ def freeze_object(value: Mapping[str, object], path: str) -> FrozenDict:
     """`freeze` for a mapping; what is frozen already is returned as it is."""
     if type(value) is FrozenDict:
         return value
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise NotSerialisable(
             f"{path} must be a mapping with text keys, not {type(value).__name__}", path=path
         )
@@ -145,7 +145,7 @@ def _freeze(value: object, path: str, above: tuple[int, ...]) -> Json:
     if len(above) >= DEPTH_MAX:
         raise NotSerialisable(f"{path:.80} is nested deeper than {DEPTH_MAX} levels", path=path)
     inner = (*above, id(value))
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return FrozenDict(
             {_key(k, path): _freeze(v, f"{path}.{k}", inner) for k, v in value.items()}
         )

@@ -8,7 +8,6 @@ replay in order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -62,11 +61,16 @@ def interrupt(
     )
 
 
-@contextmanager
-def answering(answers: Iterable[Json]) -> Iterator[None]:
+class answering:  # noqa: N801  # used like a function: `with answering(...)`
     """Let `interrupt()` in this context return these answers, in order."""
-    token = _ANSWERS.set(iter(answers))
-    try:
-        yield
-    finally:
-        _ANSWERS.reset(token)
+
+    __slots__ = ("_answers", "_token")
+
+    def __init__(self, answers: Iterable[Json]) -> None:
+        self._answers = answers
+
+    def __enter__(self) -> None:
+        self._token = _ANSWERS.set(iter(self._answers))
+
+    def __exit__(self, *_: object) -> None:
+        _ANSWERS.reset(self._token)

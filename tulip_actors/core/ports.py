@@ -30,7 +30,7 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.events import ModelChunkEvent, TulipEvent
-from tulip_actors.core.frozen import Json, JsonObject
+from tulip_actors.core.frozen import Json
 from tulip_actors.core.messages import Message
 from tulip_actors.core.runs import ModelResponse, Record, RunRequest
 
@@ -127,16 +127,17 @@ class RunStore(Protocol):
         """The thread's records from position `after` on."""
         ...
 
-    async def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
-        """Keep a state from which a fold may start, at the present position."""
-        ...
-
-    async def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
-        """The newest snapshot and the position it stands at."""
-        ...
-
     async def find(self, run_id: str) -> str | None:
         """The thread of a run."""
+        ...
+
+
+@runtime_checkable
+class ImmediateRunStore(RunStore, Protocol):
+    """A RunStore whose appends take no time worth waiting for: memory, or a local file."""
+
+    def append_now(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+        """`append`, done when it returns."""
         ...
 
 

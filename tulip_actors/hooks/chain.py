@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, cast
 
 from tulip_actors.core.events import TulipEvent
+from tulip_actors.core.messages import Message
+from tulip_actors.core.runs import ModelResponse
 from tulip_actors.core.state import AgentState
 from tulip_actors.hooks.provider import (
     AfterModelCallEvent,
@@ -16,6 +18,7 @@ from tulip_actors.hooks.provider import (
     BeforeToolCallEvent,
     HookProvider,
 )
+from tulip_actors.models.accumulate import as_response
 
 Callback: TypeAlias = Callable[..., object]
 
@@ -77,15 +80,32 @@ class HookChain:
         for callback in self._iteration_end:
             await _called(callback, iteration, state)
 
-    async def before_model_call(self, event: BeforeModelCallEvent) -> None:
-        """The model is about to be asked."""
+    async def before_model_call(
+        self, messages: Sequence[Message], state: AgentState
+    ) -> Sequence[Message]:
+        """The model is about to be asked; returns what it is to be shown."""
+        if not self._before_model:
+            return messages
+        event = BeforeModelCallEvent(messages, state.iteration, state)
         for callback in self._before_model:
             await _called(callback, event)
+        return event.messages
 
-    async def after_model_call(self, event: AfterModelCallEvent) -> None:
-        """The model answered."""
+    async def after_model_call(
+        self, response: ModelResponse, attempt: int, state: AgentState
+    ) -> tuple[ModelResponse, bool]:
+        """The model answered; returns the answer to go on with, and whether to ask again."""
+        if not self._after_model:
+            return response, False
+        event = AfterModelCallEvent(response, state.iteration, attempt, state)
         for callback in self._after_model:
             await _called(callback, event)
+        answer: object = event.response
+        if not isinstance(answer, ModelResponse | Message):
+            raise TypeError(
+                f"a hook set response to {type(answer).__name__}; give it a ModelResponse"
+            )
+        return as_response(answer), event.retry
 
     async def before_tool_call(self, event: BeforeToolCallEvent) -> None:
         """A tool is about to run; a veto ends the chain."""

@@ -9,7 +9,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from tulip_actors.core.calls import CallFinished, CallKey, CallLost, ToolRequest, ToolUpdate
+from tulip_actors.core.calls import (
+    CallFinished,
+    CallKey,
+    CallLost,
+    CallStarted,
+    ToolRequest,
+    ToolUpdate,
+)
 from tulip_actors.core.current import CURRENT_RUN
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.events import TerminateEvent, TulipEvent
@@ -170,8 +177,9 @@ class HostedRun:
     def record(self, *records: Record) -> None:
         """See `RunContext`."""
         assert self._writer is not None, "the run has begun"
-        self._records.extend(records)
-        self.responses_recorded += sum(isinstance(record, ModelTurn) for record in records)
+        for record in records:
+            self._records.append(record)
+            self.responses_recorded += isinstance(record, ModelTurn)
         self._writer.add(records)
 
     async def thread_records(self) -> Sequence[Record]:
@@ -376,9 +384,11 @@ class HostedRun:
         await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
 
     def deliver(self, update: ToolUpdate) -> None:
-        """Hand an update of the executor to whoever made the call."""
+        """Hand an update of the executor to whoever made the call, but for the start mark."""
         key = update.key
-        root = CallKey(key.run_id, key.turn, key.slot)
+        if isinstance(update, CallStarted):
+            return
+        root = CallKey(key.run_id, key.turn, key.slot) if key.index else key
         inbox = self._inboxes.get(root)
         if inbox is not None:
             inbox.put_nowait(update)

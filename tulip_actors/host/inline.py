@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tulip_actors.core.ports import BusLog, Runnable
-from tulip_actors.core.runs import RunRequest
+from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.errors import RunNotFound
 from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.host.feed import Feed
@@ -21,7 +21,7 @@ from tulip_actors.host.portal import portal, running_loop
 from tulip_actors.host.ports import AgentStatus, HostPorts, HostSpec
 from tulip_actors.host.run_host import RunHost
 from tulip_actors.loop.agent_runnable import AgentRunnable
-from tulip_actors.memory.run_store import MemoryRunStore, PackedRecordLog
+from tulip_actors.memory.run_store import MemoryRunStore, RecordLog
 from tulip_actors.models.registry import get_model
 from tulip_actors.testing.doubles import RecordingModel
 from tulip_actors.tools.decorator import Tool
@@ -33,7 +33,7 @@ class InlineRuntime:
     """Makes hosts in this process. They share one bus and one store of records."""
 
     def __init__(self) -> None:
-        self.log = PackedRecordLog()
+        self.log = RecordLog[Record]()
         self._bus = MemoryBusLog()
 
     def client(self, spec: HostSpec) -> InlineClient:

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -99,12 +99,8 @@ class InlineExecutor:
 
     async def cancel(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
-        roots = set(keys)
-        tasks = [
-            call.task
-            for key, call in self._calls.items()
-            if not call.task.done() and (key in roots or _is_below(key, roots))
-        ]
+        known = (self._calls.get(key) for key in self._with_descendants(keys))
+        tasks = [call.task for call in known if call is not None and not call.task.done()]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -112,10 +108,8 @@ class InlineExecutor:
 
     def release(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
-        roots = set(keys)
-        for key in [key for key in self._calls if key in roots or _is_below(key, roots)]:
-            del self._calls[key]
-        for key in keys:
+        for key in list(self._with_descendants(keys)):
+            self._calls.pop(key, None)
             self._children.pop(key, None)
 
     async def close(self) -> None:
@@ -173,7 +167,7 @@ class InlineExecutor:
     # one call
 
     def _launch(self, request: ToolRequest, tool: Tool) -> None:
-        task = asyncio.ensure_future(self._run(request, tool, time.perf_counter()))
+        task = asyncio.create_task(self._run(request, tool, time.perf_counter()))
         self._calls[request.key] = _Call(request, task)
 
     async def _run(self, request: ToolRequest, tool: Tool, queued_at_s: float) -> None:
@@ -196,18 +190,26 @@ class InlineExecutor:
         except asyncio.CancelledError:
             outcome = ToolOutcome(error="cancelled", error_type="cancelled")
         if request.key in self._children:  # those it did not wait for end with it, before it
-            await self.cancel([key for key in self._calls if key.parent == request.key])
+            count = self._children[request.key].count
+            await self.cancel([request.key.child(position) for position in range(count)])
         self._settle(request.key, outcome)
 
     def _settle(self, key: CallKey, outcome: ToolOutcome) -> None:
         if key in self._calls:
             self._calls[key].outcome = outcome
-        self._tell(CallFinished(key, replace(outcome, value=None)))
+        self._tell(CallFinished(key, outcome))
         parent = key.parent
         if parent is not None and parent in self._children:
             future = self._children[parent].waiting.pop(key, None)
             if future is not None and not future.done():
                 future.set_result(outcome)
+
+    def _with_descendants(self, keys: Iterable[CallKey]) -> Iterator[CallKey]:
+        for key in keys:
+            yield key
+            if key in self._children:
+                count = self._children[key].count
+                yield from self._with_descendants(key.child(position) for position in range(count))
 
     def _status(self, key: CallKey) -> CallStatus:
         call = self._calls.get(key)
@@ -224,7 +226,3 @@ class InlineExecutor:
         self._updates.append(update)
         if self._wake is not None:
             self._wake.set()
-
-
-def _is_below(key: CallKey, ancestors: set[CallKey]) -> bool:
-    return any(ancestor in ancestors for ancestor in key.ancestors())

@@ -1,8 +1,8 @@
 """Records on their way to the store: buffered, in order, at most one write in flight.
 
 The loop records without waiting and awaits `durable` only before an effect; meanwhile the next
-write collects what came since. After a failed write nothing more is written: `durable` raises the
-failure, and the run ends with it.
+write collects what came since. A store that appends at once is written to at once. After a failed
+write nothing more is written: `durable` raises the failure, and the run ends with it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tulip_actors.core.ports import RunStore
+from tulip_actors.core.ports import ImmediateRunStore, RunStore
 from tulip_actors.core.runs import Record
 
 
@@ -21,6 +21,7 @@ class RecordWriter:
         self, store: RunStore, thread_id: str, epoch: int, on_durable: Callable[[], None]
     ) -> None:
         self._store = store
+        self._immediate = store if isinstance(store, ImmediateRunStore) else None
         self._thread_id = thread_id
         self.epoch = epoch
         self._on_durable = on_durable
@@ -37,9 +38,14 @@ class RecordWriter:
 
     def add(self, records: tuple[Record, ...]) -> None:
         """Take records; the write begins by itself."""
-        self._buffer.extend(records)
         self.taken += len(records)
-        if self._writing is None and self._failure is None:
+        if self._failure is not None:
+            return
+        if self._immediate is not None:
+            self._write_now(self._immediate, records)
+            return
+        self._buffer.extend(records)
+        if self._writing is None:
             self._writing = asyncio.ensure_future(self._write())
 
     async def durable(self) -> None:
@@ -48,6 +54,13 @@ class RecordWriter:
             await asyncio.shield(self._writing)
         if self._failure is not None:
             raise self._failure
+
+    def _write_now(self, store: ImmediateRunStore, records: tuple[Record, ...]) -> None:
+        try:
+            store.append_now(self._thread_id, self.epoch, records)
+            self.written += len(records)
+        except Exception as failure:  # kept, and raised to whoever awaits durability
+            self._failure = failure
 
     async def _write(self) -> None:
         try:

@@ -96,10 +96,13 @@ class RunSink:
         self._feed.append([self._last])
 
     def _take(self, emitted: Emitted, *, own: bool) -> None:
-        mark = self._writer.taken if self._writer else 0
-        self._held.append((mark, emitted, own))
-        if self._held[0][0] <= self._written():
-            self.release()
+        writer = self._writer
+        if self._held or (writer is not None and writer.blocked):
+            self._held.append((writer.taken if writer else 0, emitted, own))
+            return
+        if own:
+            self._publisher.put((emitted,))
+        self._feed.append((emitted,))
 
     def _written(self) -> int:
         writer = self._writer
@@ -109,7 +112,7 @@ class RunSink:
 
     def _stamped(self, event: TulipEvent) -> Emitted:
         request = self._request
-        source = EventSource.model_construct(
+        source = EventSource(
             run_id=request.run_id,
             parent_run_id=request.parent_run_id,
             parent_call_id=request.parent_call_id,
@@ -121,5 +124,5 @@ class RunSink:
             pid=self._pid,
         )
         self.next_seq += 1
-        stamped = event.model_copy(update={"source": source})
+        stamped = event.stamped(source)
         return Emitted(request.run_id, source.seq, event=stamped)

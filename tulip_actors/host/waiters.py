@@ -22,13 +22,15 @@ class Waiters:
         while not holds():
             future: asyncio.Future[None] = loop.create_future()
             with self._lock:
-                if holds():
-                    return
                 self._waiting.append((loop, future))
+            if holds():  # it changed before we were on the list, so nobody will wake us
+                return
             await future
 
     def wake(self) -> None:
-        """Let everybody look again."""
+        """Let everybody look again. Call it after the change."""
+        if not self._waiting:
+            return
         with self._lock:
             waiting, self._waiting = self._waiting, []
         here = running_loop() if waiting else None

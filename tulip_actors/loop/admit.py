@@ -7,7 +7,6 @@ what to send; it never ends the run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tulip_actors.core.calls import CallKey, CallScope, ToolRequest
 from tulip_actors.core.frozen import FrozenDict, Json, freeze_object
@@ -32,8 +31,7 @@ async def admit(
         )
     arguments = await _steered(setup, state, call, tool, tool.validate(call.arguments))
     key = CallKey(ctx.run_id, state.iteration, slot)
-    request = request_for(setup, state, ctx, key, tool, arguments)
-    return replace(request, tool_call_id=call.id)
+    return request_for(setup, state, ctx, key, tool, call.id, arguments)
 
 
 def request_for(
@@ -42,13 +40,14 @@ def request_for(
     ctx: RunContext,
     key: CallKey,
     tool: Tool,
+    tool_call_id: str,
     arguments: Mapping[str, Json],
 ) -> ToolRequest:
     """A request for a call whose arguments are valid."""
     return ToolRequest(
         key=key,
         tool_name=tool.name,
-        tool_call_id="",
+        tool_call_id=tool_call_id,
         arguments=arguments,
         scope=CallScope(
             run_id=ctx.run_id,

@@ -110,10 +110,17 @@ def _restore(turn: Turn, pending: PendingTurn) -> None:
         if slot in turn.executions:
             continue
         intent, tool = pending.intents[slot], turn.setup.config.tools[turn.calls[slot].name]
-        request = request_for(turn.setup, turn.state, turn.ctx, intent.key, tool, intent.arguments)
+        request = request_for(
+            turn.setup,
+            turn.state,
+            turn.ctx,
+            intent.key,
+            tool,
+            intent.tool_call_id,
+            intent.arguments,
+        )
         turn.requests[intent.key] = replace(
             request,
-            tool_call_id=intent.tool_call_id,
             attempt=len(answers) + 1,
             answers=tuple(answers),
         )

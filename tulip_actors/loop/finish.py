@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tulip_actors.core.events import InterruptEvent, TerminateEvent
 from tulip_actors.core.frozen import canonical
-from tulip_actors.core.messages import Message, Role
+from tulip_actors.core.messages import Message, Role, ToolCall
 from tulip_actors.core.ports import RunContext
 from tulip_actors.core.runs import Added, RunEnded
 from tulip_actors.core.state import AgentState
@@ -30,8 +30,8 @@ from tulip_actors.core.termination import (
 from tulip_actors.errors import RunCancelled
 from tulip_actors.loop.config import AgentConfig, task_complete
 from tulip_actors.loop.fold import result_message
-from tulip_actors.loop.nodes import NodeTorn, Setup
-from tulip_actors.loop.reflect import shown
+from tulip_actors.loop.nodes import Setup
+from tulip_actors.loop.think import answered
 
 NATURAL_END = Ending("complete", "complete")
 TERMINAL_TOOL = Ending("terminal_tool", "terminal_tool")
@@ -40,6 +40,8 @@ TOOL_LOOP = Ending("tool_loop", "tool_loop")
 CANCELLED = Ending("cancelled", "cancelled")
 FAILED = Ending("error", "error")
 
+SUMMARY = "summary"
+"""The key of the summary's records; those of turns are "turn:0" and so on."""
 SUMMARY_PROMPT = (
     "You have used all the turns you have. Without calling any tool, give your final answer from "
     "what you know now, and say what is still open."
@@ -85,16 +87,9 @@ async def summarise(setup: Setup, state: AgentState, ctx: RunContext, ending: En
     if not ending.at_cap:
         return state
     request = Message.user(SUMMARY_PROMPT)
-    asked = state.with_message(request)
     ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))
-    try:
-        response = await ctx.complete(
-            setup.model, shown(setup, asked), key="summary", **dict(ctx.request.model_kwargs)
-        )
-    except (asyncio.CancelledError, Exception) as cause:  # the request is recorded, so it is kept
-        raise NodeTorn(asked, cause) from None
-    answer = Message.assistant(response.message.content, reasoning=response.message.reasoning)
-    return asked.with_message(answer).with_token_usage(response.usage)
+    state, answer = await answered(setup, state.with_message(request), ctx, SUMMARY, ())
+    return state.with_message(answer)
 
 
 async def finish(
@@ -190,20 +185,40 @@ def _repeats_itself(config: AgentConfig, state: AgentState) -> bool:
     needed = config.tool_loop_threshold
     if state.iteration < needed:
         return False
-    turns = list(islice(_turns(state, with_results=config.tool_loop_compare != "calls"), needed))
-    return len(turns) == needed and bool(turns[0]) and all(one == turns[0] for one in turns)
+    with_results = config.tool_loop_compare == "calls+results"
+    turns = _turns(state, with_results=with_results)
+    newest = next(turns)
+    return bool(newest) and all(_same(newest, earlier) for earlier in islice(turns, needed - 1))
 
 
-def _turns(state: AgentState, *, with_results: bool) -> Iterator[tuple[str, ...]]:
-    """What each turn of this run called, newest first; empty for a turn without calls."""
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What a turn called, and what it got where that matters."""
+
+    calls: tuple[ToolCall, ...]
+    results: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.calls)
+
+
+def _same(one: _Turn, other: _Turn) -> bool:
+    """Equal but for the calls' ids. Typed equality costs time, and most turns differ untyped."""
+    if len(one.calls) != len(other.calls) or one.results != other.results:
+        return False
+    pairs = list(zip(one.calls, other.calls, strict=True))
+    return all(
+        a.name == b.name and a.arguments == b.arguments and a.malformed == b.malformed
+        for a, b in pairs
+    ) and all(canonical(a.arguments) == canonical(b.arguments) for a, b in pairs)
+
+
+def _turns(state: AgentState, *, with_results: bool) -> Iterator[_Turn]:
+    """The turns of this run, newest first."""
     results: list[str] = []
     for message in state.said_last():
         if message.role is Role.TOOL:
             results.append(message.content)
         elif message.role is Role.ASSISTANT:
-            calls = [
-                f"{call.name} {call.malformed or canonical(call.arguments)}"
-                for call in message.tool_calls
-            ]
-            yield tuple(calls + results) if with_results else tuple(calls)
+            yield _Turn(message.tool_calls, tuple(results) if with_results else ())
             results = []

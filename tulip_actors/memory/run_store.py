@@ -1,7 +1,7 @@
 """The in-memory RunStore: one process's, or, inside the services actor, one cluster's.
 
-Records are kept packed, so that what is read back went through the same bytes as in any other
-store, and so that the services actor never needs the classes of what it keeps.
+The services actor keeps records packed and never needs the classes of what it keeps; a process
+keeps its own as the frozen objects they are.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from tulip_actors.core.codec import pack_record, unpack_record
-from tulip_actors.core.frozen import JsonObject
 from tulip_actors.core.runs import Record
 from tulip_actors.errors import StaleEpoch, ThreadBusy
 
@@ -19,31 +18,34 @@ MAX_THREADS = 10_000
 """Threads kept; beyond it the one idle for longest is forgotten: memory is no archive."""
 
 
-@dataclass(slots=True)
-class ThreadLog:
-    """One thread: its packed records, and who may write."""
+RecordT = TypeVar("RecordT")
+"""`Record`, or its bytes."""
 
-    records: list[bytes] = field(default_factory=list)
+
+@dataclass(slots=True)
+class ThreadLog(Generic[RecordT]):
+    """One thread: its records, and who may write."""
+
+    records: list[RecordT] = field(default_factory=list)
     epoch: int = 0
     owner: str | None = None
     lease_ends_s: float = 0.0
-    snapshot: tuple[int, JsonObject] | None = None
 
 
-class PackedRecordLog:
-    """Threads of packed records, with epochs and leases. Plain calls, no waiting, no decoding.
+class RecordLog(Generic[RecordT]):
+    """Threads of records, with epochs and leases. Plain calls, no waiting, no decoding.
 
     `clock_s` gives monotonic seconds.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._threads: dict[str, ThreadLog] = {}
+        self._threads: dict[str, ThreadLog[RecordT]] = {}
         self._thread_of_run: dict[str, str] = {}
 
     def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """Become the writer. Raises `ThreadBusy` while another owner's lease runs."""
-        thread = self._threads.pop(thread_id, None) or ThreadLog()
+        thread = self._threads.pop(thread_id, None) or ThreadLog[RecordT]()
         self._threads[thread_id] = thread  # moved to the end: most recently used
         now_s = self._clock_s()
         if thread.owner not in (None, owner) and thread.lease_ends_s > now_s:
@@ -69,30 +71,20 @@ class PackedRecordLog:
         if thread is not None and thread.epoch == epoch:
             thread.owner = None
 
-    def append(self, thread_id: str, epoch: int, records: Sequence[bytes]) -> None:
+    def append(self, thread_id: str, epoch: int, records: Sequence[RecordT]) -> None:
         """Add records. Raises `StaleEpoch` for an owner that was replaced."""
         self._current(thread_id, epoch).records.extend(records)
 
-    def read(self, thread_id: str, after: int) -> list[bytes]:
+    def read(self, thread_id: str, after: int) -> list[RecordT]:
         """Records from position `after` on; an unknown thread has none."""
         thread = self._threads.get(thread_id)
         return thread.records[after:] if thread else []
-
-    def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
-        """Keep a state at the present position."""
-        thread = self._current(thread_id, epoch)
-        thread.snapshot = (len(thread.records), state)
-
-    def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
-        """The newest snapshot."""
-        thread = self._threads.get(thread_id)
-        return thread.snapshot if thread else None
 
     def find(self, run_id: str) -> str | None:
         """The thread of a run."""
         return self._thread_of_run.get(run_id)
 
-    def _current(self, thread_id: str, epoch: int) -> ThreadLog:
+    def _current(self, thread_id: str, epoch: int) -> ThreadLog[RecordT]:
         thread = self._threads.get(thread_id)
         if thread is None or thread.epoch != epoch:
             raise StaleEpoch(
@@ -120,8 +112,8 @@ class PackedRecordLog:
 class MemoryRunStore:
     """RunStore over a log in this process."""
 
-    def __init__(self, log: PackedRecordLog | None = None) -> None:
-        self._log = log or PackedRecordLog()
+    def __init__(self, log: RecordLog[Record] | None = None) -> None:
+        self._log = log or RecordLog[Record]()
 
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """See `RunStore`."""
@@ -137,19 +129,15 @@ class MemoryRunStore:
 
     async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
         """See `RunStore`."""
-        self._log.append(thread_id, epoch, [pack_record(record) for record in records])
+        self._log.append(thread_id, epoch, records)
+
+    def append_now(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+        """See `ImmediateRunStore`."""
+        self._log.append(thread_id, epoch, records)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""
-        return [unpack_record(packed) for packed in self._log.read(thread_id, after)]
-
-    async def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
-        """See `RunStore`."""
-        self._log.snapshot(thread_id, epoch, state)
-
-    async def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
-        """See `RunStore`."""
-        return self._log.latest(thread_id)
+        return self._log.read(thread_id, after)
 
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`."""

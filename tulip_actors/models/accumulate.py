@@ -54,6 +54,8 @@ def as_response(answer: object) -> ModelResponse:
         raise ModelBadResponse(
             f"the model's complete() returned {type(answer).__name__}; return a ModelResponse"
         )
+    if answer.usage is None:
+        return answer
     counts = normalise_usage(answer.usage)
     return replace(answer, usage=_complete_usage(counts) if counts else None)
 

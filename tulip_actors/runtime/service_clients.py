@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.core.codec import pack_record, unpack_record
-from tulip_actors.core.frozen import JsonObject
 from tulip_actors.core.runs import Record
 from tulip_actors.runtime.failures import ask
 
@@ -60,15 +59,6 @@ class ClusterRunStore:
             Sequence[bytes], await ask(self._services().read.remote(thread_id, after), WHAT)
         )
         return [unpack_record(one) for one in packed]
-
-    async def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
-        """See `RunStore`."""
-        await ask(self._services().snapshot.remote(thread_id, epoch, state), WHAT)
-
-    async def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
-        """See `RunStore`."""
-        found = await ask(self._services().latest.remote(thread_id), WHAT)
-        return cast("tuple[int, JsonObject] | None", found)
 
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
-from tulip_actors.core.frozen import JsonObject
 from tulip_actors.host.bus import MemoryBusLog
-from tulip_actors.memory.run_store import PackedRecordLog
+from tulip_actors.memory.run_store import RecordLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Services:
 
     def __init__(self) -> None:
         self._bus = MemoryBusLog()
-        self._records = PackedRecordLog()
+        self._records = RecordLog[bytes]()
         self._hosts: dict[str, HostEntry] = {}
 
     async def hello(self) -> Versions:
@@ -86,14 +85,6 @@ class Services:
     async def read(self, thread_id: str, after: int) -> Sequence[bytes]:
         """See `RunStore`; the records are packed."""
         return self._records.read(thread_id, after)
-
-    async def snapshot(self, thread_id: str, epoch: int, state: JsonObject) -> None:
-        """See `RunStore`."""
-        self._records.snapshot(thread_id, epoch, state)
-
-    async def latest(self, thread_id: str) -> tuple[int, JsonObject] | None:
-        """See `RunStore`."""
-        return self._records.latest(thread_id)
 
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`."""

@@ -146,11 +146,13 @@ async def test_both_model_callbacks_are_handed_one_event_each() -> None:
         def on_after_model_call(self, event: AfterModelCallEvent) -> None:
             seen.append(event)
 
-    before = BeforeModelCallEvent([], 0, STATE)
-    after = AfterModelCallEvent(ModelResponse(Message.assistant("x")), 0, 1, STATE)
+    response = ModelResponse(Message.assistant("x"))
     chain = HookChain([Sees(), Sees()])
-    await chain.before_model_call(before)
-    await chain.after_model_call(after)
+    assert await chain.before_model_call([], STATE) == []
+    assert await chain.after_model_call(response, 1, STATE) == (response, False)
+    before, after = seen[0], seen[2]
+    assert isinstance(before, BeforeModelCallEvent)
+    assert isinstance(after, AfterModelCallEvent)
     assert seen == [before, before, after, after]
 
 
