@@ -44,7 +44,6 @@ from tulip_actors.hooks import (
     BeforeToolCallEvent,
 )
 from tulip_actors.host.inline import InlineRuntime
-from tulip_actors.memory.run_store import MemoryRunStore
 from tulip_actors.testing import FunctionModel, ScriptedModel
 
 EventT = TypeVar("EventT", bound=TulipEvent)
@@ -418,7 +417,7 @@ async def records_of(thread_id: str) -> Sequence[Record]:
     """What the store of this process holds of a thread."""
     runtime = runtime_named("inline")
     assert isinstance(runtime, InlineRuntime)
-    return await MemoryRunStore(runtime.log).read(thread_id)
+    return await runtime.records.read(thread_id)
 
 
 async def gathered(*work: Awaitable[Any], seconds: float = 60) -> list[Any]:

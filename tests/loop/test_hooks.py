@@ -50,7 +50,7 @@ from tulip_actors.hooks import (
     BeforeModelCallEvent,
     BeforeToolCallEvent,
 )
-from tulip_actors.loop.fold import fold
+from tulip_actors.memory.fold import standing
 from tulip_actors.testing import ScriptedModel
 
 ADD: Any = ["add", {"a": 1, "b": 2}]
@@ -722,9 +722,9 @@ async def test_c29_on_event_that_raises_ends_the_run_with_error(
     assert all(one.error is None for one in run.completes)
     assert run.end.total_tool_calls == len(run.completes)
     (state,) = keeper.states.values()
-    conversation = fold(await records_of(thread))
+    conversation = standing(await records_of(thread)).state
     assert list(state.messages) == list(conversation.messages)
-    assert list(state.tool_executions) == list(conversation.executions)
+    assert list(state.tool_executions) == list(conversation.tool_executions)
 
 
 async def test_c29_on_event_that_raises_on_the_last_event_does_not_contradict_it() -> None:

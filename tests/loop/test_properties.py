@@ -40,7 +40,7 @@ from tulip_actors import (
 from tulip_actors.core.codec import pack_event, pack_record, unpack_event, unpack_record
 from tulip_actors.core.runs import Record, RunEnded
 from tulip_actors.core.termination import SUCCESSES, MaxIterations, TokenLimit, ToolCalled
-from tulip_actors.loop.fold import fold
+from tulip_actors.memory.fold import standing
 
 PROPERTY = settings(
     max_examples=150,
@@ -303,7 +303,7 @@ def assert_same_conversation(
         assert run.events[0].source is not None
         run_id = run.events[0].source.run_id
         last = max(n for n, record in enumerate(records) if record.run_id == run_id)
-        conversation = fold(records[: last + 1])
+        conversation = standing(records[: last + 1]).state
         assert_valid_for_a_provider(conversation.messages)
         state = by_run.get(run_id)
         if state is None or not any(
@@ -311,7 +311,7 @@ def assert_same_conversation(
         ):
             continue  # it was refused, or cancelled, before it began: nothing was added
         assert list(conversation.messages) == list(state.messages), f"run {position}"
-        assert list(conversation.executions) == list(state.tool_executions), f"run {position}"
+        assert list(conversation.tool_executions) == list(state.tool_executions), f"run {position}"
 
 
 @PROPERTY

@@ -40,7 +40,7 @@ from tulip_actors.core.termination import (
     TokenLimit,
     ToolCalled,
 )
-from tulip_actors.loop.fold import fold
+from tulip_actors.memory.fold import standing
 from tulip_actors.testing import FunctionModel
 
 ADD: Any = ["add", {"a": 1, "b": 2}]
@@ -282,7 +282,7 @@ async def test_c27_what_a_hook_made_of_the_messages_is_what_the_thread_holds(
     await ran(inline("one"), "first", thread_id=thread)
     hook = Rewrites(REWRITES[rewrite])
     second = await ran(inline("two", hooks=[hook]), "second", thread_id=thread)
-    assert list(fold(await records_of(thread)).messages) == list(second.ok.messages)
+    assert list(standing(await records_of(thread)).state.messages) == list(second.ok.messages)
     third = await ran(inline("three"), "third", thread_id=thread)
     assert list(third.ok.messages[:-2]) == list(second.ok.messages)
 

@@ -82,6 +82,9 @@ class Gate:
     async def find(self, run_id: str) -> str | None:
         return await self.inner.find(run_id)
 
+    async def delete(self, thread_id: str) -> bool:
+        return await self.inner.delete(thread_id)
+
 
 class SlowAcquire(Gate):
     """A store that takes its time to give a thread away."""

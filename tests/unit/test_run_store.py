@@ -1,13 +1,15 @@
-"""C44: the in-memory RunStore, its epochs and leases; and the bytes of records."""
+"""C44: RunStores, their epochs and leases, in memory and in files; and the bytes of records."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tulip_actors import (
+    AgentState,
     Message,
     NotSerialisable,
     Role,
@@ -19,10 +21,13 @@ from tulip_actors import (
 from tulip_actors.core.calls import CallKey
 from tulip_actors.core.codec import pack_record, unpack_record
 from tulip_actors.core.interrupt import InterruptRequest
+from tulip_actors.core.ports import RunStore
 from tulip_actors.core.runs import (
     Added,
     Answered,
+    Checkpointed,
     Intent,
+    MetadataSet,
     ModelTurn,
     Opened,
     Paused,
@@ -30,17 +35,21 @@ from tulip_actors.core.runs import (
     RunEnded,
     RunRequest,
     RunStarted,
+    Saved,
     StepDone,
     ToolFinished,
     ToolIntents,
 )
 from tulip_actors.memory import run_store
+from tulip_actors.memory.backends import FileCheckpointer
 from tulip_actors.memory.run_store import MemoryRunStore, RecordLog
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 KEY = CallKey("run_1", 2, 0, (1, 0))
 RECORDS: list[Record] = [
-    RunStarted("run_1", 0, AT, RunRequest("run_1", "t", "hällo", {"a": [1]}, True, {"t": 0})),
+    RunStarted(
+        "run_1", 0, AT, RunRequest("run_1", "t", "hällo", {"a": [1]}, True, {"t": 0}), "agent_1"
+    ),
     ModelTurn(
         "run_1",
         1,
@@ -58,6 +67,9 @@ RECORDS: list[Record] = [
     Added("run_1", 3, AT, (Message(Role.SYSTEM, "note", name="reflexion"),), 0.15),
     Paused("run_1", 6, AT, KEY, "interrupt_1", InterruptRequest("Söll ich?", ("ja", "nein"))),
     Answered("run_1", 6, AT, "interrupt_1", {"answer": ["ja", None]}),
+    MetadataSet("run_1", 6, AT, {"a": [1]}),
+    Checkpointed("run_1", 7, AT),
+    Saved("run_1", 0, AT, "saved_1", AgentState("run_1", "t", "agent_1").to_checkpoint()),
 ]
 
 
@@ -76,8 +88,15 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> RunStore:
+    if request.param == "memory":
+        return MemoryRunStore(RecordLog(clock))
+    return FileCheckpointer(tmp_path / "threads", clock_s=clock)
+
+
 @pytest.fixture
-def store(clock: Clock) -> MemoryRunStore:
+def memory(clock: Clock) -> MemoryRunStore:
     return MemoryRunStore(RecordLog(clock))
 
 
@@ -115,7 +134,7 @@ def test_a_torn_or_foreign_record_is_refused_by_name(packed: bytes, problem: str
         unpack_record(packed)
 
 
-async def test_c44_what_was_appended_is_read_back_in_order(store: MemoryRunStore) -> None:
+async def test_c44_what_was_appended_is_read_back_in_order(store: RunStore) -> None:
     epoch = await store.acquire("t", "run_1", 60)
     await store.append("t", epoch, RECORDS[:2])
     await store.append("t", epoch, RECORDS[2:])
@@ -124,12 +143,12 @@ async def test_c44_what_was_appended_is_read_back_in_order(store: MemoryRunStore
     assert await store.read("t", after=99) == []
 
 
-async def test_c44_a_thread_nobody_wrote_is_empty(store: MemoryRunStore) -> None:
+async def test_c44_a_thread_nobody_wrote_is_empty(store: RunStore) -> None:
     assert await store.read("nowhere") == []
     assert await store.find("run_never") is None
 
 
-async def test_c44_threads_do_not_mix(store: MemoryRunStore) -> None:
+async def test_c44_threads_do_not_mix(store: RunStore) -> None:
     one, two = await store.acquire("one", "r1", 60), await store.acquire("two", "r2", 60)
     await store.append("one", one, RECORDS[:1])
     await store.append("two", two, RECORDS[1:2])
@@ -137,13 +156,49 @@ async def test_c44_threads_do_not_mix(store: MemoryRunStore) -> None:
     assert await store.read("two") == RECORDS[1:2]
 
 
-async def test_c44_the_thread_of_a_run_is_found(store: MemoryRunStore) -> None:
-    await store.acquire("t", "run_1", 60)
+async def test_c44_the_thread_of_a_run_is_found(store: RunStore) -> None:
+    epoch = await store.acquire("t", "run_1", 60)
+    await store.append("t", epoch, RECORDS[:1])
     assert await store.find("run_1") == "t"
 
 
+async def test_c44_a_run_without_a_thread_is_found_under_its_own_id(store: RunStore) -> None:
+    epoch = await store.acquire("run_1", "run_1", 60)
+    await store.append("run_1", epoch, RECORDS[:1])
+    assert await store.find("run_1") == "run_1"
+
+
+async def test_c44_a_deleted_thread_is_gone(store: RunStore) -> None:
+    epoch = await store.acquire("t", "run_1", 60)
+    await store.append("t", epoch, RECORDS[:1])
+    with pytest.raises(ThreadBusy):
+        await store.delete("t")
+    await store.release("t", epoch)
+    assert await store.delete("t")
+    assert not await store.delete("t")
+    assert await store.read("t") == []
+    assert await store.find("run_1") is None
+    with pytest.raises(StaleEpoch):
+        await store.append("t", epoch, RECORDS[:1])
+    again = await store.acquire("t", "run_2", 60)
+    await store.append("t", again, RECORDS[1:2])
+    assert await store.read("t") == RECORDS[1:2]
+
+
+@pytest.mark.parametrize(
+    "thread_id", ["..", ".", "a/b", "/etc/passwd", "thé réad", "x" * 300, "A", "a\nb", " "]
+)
+async def test_c44_a_thread_may_have_any_name(store: RunStore, thread_id: str) -> None:
+    other = await store.acquire(thread_id + "!", "run_2", 60)
+    epoch = await store.acquire(thread_id, "run_1", 60)
+    await store.append(thread_id, epoch, RECORDS[:1])
+    await store.append(thread_id + "!", other, RECORDS[1:2])
+    assert await store.read(thread_id) == RECORDS[:1]
+    assert await store.find("run_1") == thread_id
+
+
 async def test_c44_a_second_owner_is_refused_while_the_lease_runs(
-    store: MemoryRunStore, clock: Clock
+    store: RunStore, clock: Clock
 ) -> None:
     await store.acquire("t", "run_1", 60)
     clock.now_s += 59
@@ -152,7 +207,7 @@ async def test_c44_a_second_owner_is_refused_while_the_lease_runs(
     assert busy.value.run_id == "run_1"
 
 
-async def test_c44_a_refused_owner_changes_nothing(store: MemoryRunStore) -> None:
+async def test_c44_a_refused_owner_changes_nothing(store: RunStore) -> None:
     epoch = await store.acquire("t", "run_1", 60)
     with pytest.raises(ThreadBusy):
         await store.acquire("t", "run_2", 60)
@@ -161,14 +216,14 @@ async def test_c44_a_refused_owner_changes_nothing(store: MemoryRunStore) -> Non
 
 
 async def test_c44_a_lease_that_ran_out_lets_the_next_owner_in(
-    store: MemoryRunStore, clock: Clock
+    store: RunStore, clock: Clock
 ) -> None:
     first = await store.acquire("t", "run_1", 60)
     clock.now_s += 60
     assert await store.acquire("t", "run_2", 60) > first
 
 
-async def test_c44_a_renewed_lease_goes_on(store: MemoryRunStore, clock: Clock) -> None:
+async def test_c44_a_renewed_lease_goes_on(store: RunStore, clock: Clock) -> None:
     epoch = await store.acquire("t", "run_1", 60)
     clock.now_s += 50
     await store.renew("t", epoch, 60)
@@ -177,14 +232,14 @@ async def test_c44_a_renewed_lease_goes_on(store: MemoryRunStore, clock: Clock) 
         await store.acquire("t", "run_2", 60)
 
 
-async def test_c44_a_thread_given_back_is_free_at_once(store: MemoryRunStore) -> None:
+async def test_c44_a_thread_given_back_is_free_at_once(store: RunStore) -> None:
     epoch = await store.acquire("t", "run_1", 60)
     await store.release("t", epoch)
     assert await store.acquire("t", "run_2", 60) == epoch + 1
 
 
 async def test_c44_giving_back_what_another_took_changes_nothing(
-    store: MemoryRunStore, clock: Clock
+    store: RunStore, clock: Clock
 ) -> None:
     stale = await store.acquire("t", "run_1", 60)
     clock.now_s += 61
@@ -195,7 +250,7 @@ async def test_c44_giving_back_what_another_took_changes_nothing(
 
 
 async def test_c44_the_same_owner_takes_over_from_its_own_old_incarnation(
-    store: MemoryRunStore,
+    store: RunStore,
 ) -> None:
     old = await store.acquire("t", "run_1", 60)
     new = await store.acquire("t", "run_1", 60)
@@ -206,7 +261,7 @@ async def test_c44_the_same_owner_takes_over_from_its_own_old_incarnation(
     assert len(await store.read("t")) == 1
 
 
-async def test_c44_a_stale_owner_cannot_renew(store: MemoryRunStore) -> None:
+async def test_c44_a_stale_owner_cannot_renew(store: RunStore) -> None:
     old = await store.acquire("t", "run_1", 60)
     await store.acquire("t", "run_1", 60)
     with pytest.raises(StaleEpoch):
@@ -214,23 +269,23 @@ async def test_c44_a_stale_owner_cannot_renew(store: MemoryRunStore) -> None:
 
 
 async def test_c44_writing_to_a_thread_that_was_never_acquired_is_refused(
-    store: MemoryRunStore,
+    store: RunStore,
 ) -> None:
     with pytest.raises(StaleEpoch, match="forgotten"):
         await store.append("t", 1, RECORDS[:1])
 
 
 async def test_idle_threads_are_forgotten_before_the_store_grows_without_bound(
-    monkeypatch: pytest.MonkeyPatch, store: MemoryRunStore
+    monkeypatch: pytest.MonkeyPatch, memory: MemoryRunStore
 ) -> None:
     monkeypatch.setattr(run_store, "MAX_THREADS", 3)
-    busy = await store.acquire("busy", "run_busy", 60)
-    await store.append("busy", busy, RECORDS[:1])
+    busy = await memory.acquire("busy", "run_busy", 60)
+    await memory.append("busy", busy, RECORDS[:1])
     for n in range(6):
-        epoch = await store.acquire(f"t{n}", f"run_{n}", 60)
-        await store.append(f"t{n}", epoch, RECORDS[:1])
-        await store.release(f"t{n}", epoch)
-    assert await store.read("t0") == []
-    assert await store.find("run_0") is None
-    assert await store.read("t5") == RECORDS[:1]
-    assert await store.read("busy") == RECORDS[:1], "a thread in use is kept"
+        epoch = await memory.acquire(f"t{n}", f"run_{n}", 60)
+        await memory.append(f"t{n}", epoch, RECORDS[:1])
+        await memory.release(f"t{n}", epoch)
+    assert await memory.read("t0") == []
+    assert await memory.find("run_0") is None
+    assert await memory.read("t5") == RECORDS[:1]
+    assert await memory.read("busy") == RECORDS[:1], "a thread in use is kept"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, TypedDict, Unpack
 
 from tulip_actors.agent.handle import EventHandler
 from tulip_actors.agent.runner import Runner
+from tulip_actors.agent.runtimes import runtime_named
 from tulip_actors.core.defaults import derived_id
-from tulip_actors.core.ports import ChatModel, Runnable
+from tulip_actors.core.ports import ChatModel, Runnable, RunStore
 from tulip_actors.core.runs import RunRequest
+from tulip_actors.core.state import AgentState
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ToolError
 from tulip_actors.hooks.provider import HookProvider
@@ -17,6 +20,9 @@ from tulip_actors.host.ports import ActorOptions
 from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.loop.config import AgentConfig, ReflexionConfig, SystemPrompt
 from tulip_actors.loop.result import AgentResult
+from tulip_actors.memory.backends.memory import MemoryCheckpointer
+from tulip_actors.memory.checkpointer import BaseCheckpointer, newest_first, state_at
+from tulip_actors.memory.fold import checkpoints
 from tulip_actors.tools.context import ToolContext
 from tulip_actors.tools.decorator import Tool
 
@@ -36,6 +42,8 @@ class LoopOptions(TypedDict, total=False):
     token_budget: int | None
     time_budget_seconds: float | None
     output_key: str | None
+    checkpointer: BaseCheckpointer | RunStore | None
+    checkpoint_every_n_iterations: int | None
 
 
 class Agent(Runner[AgentResult]):
@@ -76,6 +84,10 @@ class Agent(Runner[AgentResult]):
             name=label, model=model, tools=tools, system_prompt=system_prompt, **options
         )
         self._runnable = AgentRunnable(self.config)
+        checkpointer = self.config.checkpointer
+        if isinstance(checkpointer, MemoryCheckpointer):
+            where = f"{self.runtime} ({self.namespace})"
+            checkpointer.use(where, partial(self._memory_of_the_runtime, checkpointer.id))
 
     @property
     def runnable(self) -> Runnable[object]:
@@ -107,9 +119,27 @@ class Agent(Runner[AgentResult]):
         told = description or f"Ask the agent {self.name!r}. prompt: what it is to do."
         return Tool(ask, name=name or self.name, description=told)
 
+    async def get_state(self, thread_id: str) -> AgentState | None:
+        """Where a thread stands: the state of its newest run, None if the thread has none.
+
+        Of a run without a thread: give its run_id.
+        """
+        return state_at(await self._client.records(thread_id))
+
+    async def get_state_history(
+        self, thread_id: str, limit: int | None = None
+    ) -> Sequence[AgentState]:
+        """The states at a thread's checkpoints, newest first: the ends of runs, pauses, and every
+        `checkpoint_every_n_iterations`-th turn."""
+        records = await self._client.records(thread_id)
+        return newest_first([state for _, state in checkpoints(records)], limit)
+
     async def model_trace(self) -> Sequence[object]:
         """What the agent's model double was asked so far (`ModelRequest`s), in its process."""
         return await self._client.model_trace()
+
+    def _memory_of_the_runtime(self, id: str) -> RunStore:
+        return runtime_named(self.runtime, self.namespace).store(id)
 
     def __repr__(self) -> str:
         config = self.config

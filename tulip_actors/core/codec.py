@@ -14,7 +14,7 @@ import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tulip_actors.core.events import AllEvents, TulipEvent
-from tulip_actors.core.frozen import clean_text
+from tulip_actors.core.frozen import Json, clean_text
 from tulip_actors.core.runs import Record
 from tulip_actors.errors import NotSerialisable
 
@@ -49,9 +49,23 @@ def unpack_event(packed: bytes) -> TulipEvent:
         raise NotSerialisable(f"not an event of this release: {error}") from error
 
 
+def record_to_json(record: Record) -> dict[str, Json]:
+    """A record as JSON-able data."""
+    plain: dict[str, Json] = _records().dump_python(record, mode="json")
+    return plain
+
+
+def record_from_json(plain: Mapping[str, Json]) -> Record:
+    """The record that `record_to_json` wrote, equal to it."""
+    try:
+        return _records().validate_python(plain)
+    except ValidationError as error:
+        raise NotSerialisable(f"not a record of this release: {error}") from error
+
+
 def pack_record(record: Record) -> bytes:
     """A record as a version byte and MessagePack."""
-    body: bytes = msgpack.packb(_records().dump_python(record, mode="json"))
+    body: bytes = msgpack.packb(record_to_json(record))
     return bytes((RECORD_VERSION,)) + body
 
 

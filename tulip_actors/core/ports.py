@@ -101,6 +101,7 @@ class ToolExecutor(Protocol):
         ...
 
 
+@runtime_checkable
 class RunStore(Protocol):
     """Append-only records per thread, with one writer at a time.
 
@@ -128,7 +129,11 @@ class RunStore(Protocol):
         ...
 
     async def find(self, run_id: str) -> str | None:
-        """The thread of a run."""
+        """The thread of a run, None if no record of it is here."""
+        ...
+
+    async def delete(self, thread_id: str) -> bool:
+        """Forget a thread; False if there is none. Raises `ThreadBusy` while a run holds it."""
         ...
 
 

@@ -42,7 +42,8 @@ class RunRequest:
 
     `parent_run_id`, `parent_call_id` and `specialist_id` are set on runs that a team or a tool
     started, and appear in every event's source. With `answer` it resumes the run of that id, whose
-    thread, metadata and the like are those it was started with.
+    thread, metadata and the like are those it was started with. `continued` takes up a run of that
+    id from its records, as it stood when its process ended.
     """
 
     run_id: str
@@ -55,16 +56,18 @@ class RunRequest:
     parent_call_id: str | None = None
     specialist_id: str | None = None
     answer: Answer | None = None
+    continued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The first record of a run."""
+    """The first record of a run, on the agent or team of that id."""
 
     run_id: str
     seq: int
     at: datetime
     request: RunRequest
+    agent_id: str
     kind: Literal["run_started"] = "run_started"
 
 
@@ -80,6 +83,7 @@ class Opened:
     at: datetime
     kept: int
     messages: tuple[Message, ...]
+    metadata: JsonObject = EMPTY
     kind: Literal["opened"] = "opened"
 
 
@@ -93,6 +97,17 @@ class Added:
     messages: tuple[Message, ...]
     confidence: float | None = None
     kind: Literal["added"] = "added"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSet:
+    """Entries of the state's metadata were set."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    entries: JsonObject
+    kind: Literal["metadata_set"] = "metadata_set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +204,38 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """A turn is complete, and the run asked for a checkpoint here."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    kind: Literal["checkpointed"] = "checkpointed"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A whole state that somebody saved into a thread; what came before it need not be read."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    checkpoint_id: str
+    state: JsonObject
+    kind: Literal["saved"] = "saved"
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last record of a segment."""
+    """The last record of a segment. `iterations` are the turns completed."""
 
     run_id: str
     seq: int
     at: datetime
     stop_reason: str
     reason: str
+    iterations: int = 0
+    error: str | None = None
     kind: Literal["run_ended"] = "run_ended"
 
 
@@ -204,12 +243,15 @@ Record: TypeAlias = (
     RunStarted
     | Opened
     | Added
+    | MetadataSet
     | ModelTurn
     | ToolIntents
     | ToolFinished
     | Paused
     | Answered
     | StepDone
+    | Checkpointed
+    | Saved
     | RunEnded
 )
 """One line of a thread's log."""

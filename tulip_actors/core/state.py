@@ -72,7 +72,8 @@ class AgentState:
     left, `opening_length` that before the run's first turn, `executions_before_turn` the number of
     calls before the present turn; `calls_made`, `tools_called` and `tools_succeeded` are of this
     run. `confidence` stays within 0 and 1. `metadata` is JSON-able, checked on entry, handed out
-    read-only.
+    read-only. `paused_run` is filled in by a checkpoint of a run that waits for answers: its
+    records, for whoever resumes it from there.
     """
 
     run_id: str
@@ -98,6 +99,7 @@ class AgentState:
     metadata: JsonObject = EMPTY
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     updated_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    paused_run: tuple[JsonObject, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", freeze_object(self.metadata, "metadata"))

@@ -28,17 +28,17 @@ from tulip_actors.core.runs import (
     Answered,
     ModelResponse,
     ModelTurn,
-    Paused,
     Record,
     RunRequest,
     RunStarted,
 )
-from tulip_actors.errors import InterruptNotPending, RunCancelled, RunNotFound
+from tulip_actors.errors import RunCancelled
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import RecordWriter
 from tulip_actors.host.sink import RunSink
+from tulip_actors.host.taken_up import pending_interrupt, taken_up
 from tulip_actors.models.accumulate import as_response
 
 _log = logging.getLogger(__name__)
@@ -309,33 +309,27 @@ class HostedRun:
         Raises `RunNotFound` or `InterruptNotPending` for an answer to nothing; nothing is changed.
         """
         store, answer = self._ports.store, self.request.answer
-        if answer is not None:
+        if answer is not None or self.request.continued:
             await self._restore(answer)
         self.epoch = await store.acquire(self.thread_id, self.run_id, LEASE_S)
         self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
         self._sink.follow(self._writer)
         now = self.clock.now()
-        if answer is None:
-            self.record(RunStarted(self.run_id, self.next_seq, now, self.request))
-        else:
+        if not self._records:
+            self.record(RunStarted(self.run_id, self.next_seq, now, self.request, self.agent_id))
+        if answer is not None:
             question = pending_interrupt(self._records, answer, self.run_id)
             self.record(Answered(self.run_id, self.next_seq, now, question, answer.response))
 
-    async def _restore(self, answer: Answer) -> None:
+    async def _restore(self, answer: Answer | None) -> None:
         """Take up the run's records, and the request with which it was started."""
         store = self._ports.store
-        thread_id = await store.find(self.run_id)
-        records = () if thread_id is None else await store.read(thread_id)
-        own = [record for record in records if record.run_id == self.run_id]
-        started = next((one for one in own if isinstance(one, RunStarted)), None)
-        if started is None:
-            raise RunNotFound(
-                f"there is no run {self.run_id} to resume: its records are not in this store",
-                run_id=self.run_id,
-            )
-        pending_interrupt(own, answer, self.run_id)
-        self.request = replace(started.request, answer=answer)
-        self._records = own
+        thread_id = await store.find(self.run_id) or self.thread_id
+        started, own = taken_up(await store.read(thread_id), self.run_id)
+        if answer is not None:
+            pending_interrupt(own, answer, self.run_id)
+        self.request = replace(started, answer=answer, continued=self.request.continued)
+        self._records = list(own)
         self.responses_recorded = sum(isinstance(record, ModelTurn) for record in own)
         self._sink.resume(self.request, own[-1].seq + 1)
 
@@ -396,19 +390,3 @@ class HostedRun:
     def _still_wanted(self) -> None:
         if self.cancel_requested:
             raise RunCancelled(f"run {self.run_id} was cancelled", run_id=self.run_id)
-
-
-def pending_interrupt(records: Sequence[Record], answer: Answer, run_id: str) -> str:
-    """The id of the question that an answer is for. Raises `InterruptNotPending`."""
-    answered = {one.interrupt_id for one in records if isinstance(one, Answered)}
-    asked = [one.interrupt_id for one in records if isinstance(one, Paused)]
-    pending = [one for one in asked if one not in answered]
-    if answer.interrupt_id is None and len(pending) == 1:
-        return pending[0]
-    if answer.interrupt_id in pending:
-        return str(answer.interrupt_id)
-    what = "no id was given" if answer.interrupt_id is None else f"not {answer.interrupt_id!r}"
-    raise InterruptNotPending(
-        f"run {run_id} waits for an answer to: {', '.join(pending) or 'nothing'}; {what}",
-        run_id=run_id,
-    )

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tulip_actors.core.ports import BusLog, Runnable
+from tulip_actors.core.ports import BusLog, Runnable, RunStore
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.errors import RunNotFound
 from tulip_actors.host.bus import MemoryBusLog
@@ -21,7 +21,8 @@ from tulip_actors.host.portal import portal, running_loop
 from tulip_actors.host.ports import AgentStatus, HostPorts, HostSpec
 from tulip_actors.host.run_host import RunHost
 from tulip_actors.loop.agent_runnable import AgentRunnable
-from tulip_actors.memory.run_store import MemoryRunStore, RecordLog
+from tulip_actors.memory.checkpointed_store import store_of
+from tulip_actors.memory.run_store import MemoryRunStore
 from tulip_actors.models.registry import get_model
 from tulip_actors.testing.doubles import RecordingModel
 from tulip_actors.tools.decorator import Tool
@@ -33,7 +34,7 @@ class InlineRuntime:
     """Makes hosts in this process. They share one bus and one store of records."""
 
     def __init__(self) -> None:
-        self.log = RecordLog[Record]()
+        self.records = MemoryRunStore()
         self._bus = MemoryBusLog()
 
     def client(self, spec: HostSpec) -> InlineClient:
@@ -44,10 +45,14 @@ class InlineRuntime:
         """This process's bus; an address means nothing here."""
         return self._bus
 
+    def store(self, id: str) -> RunStore:
+        """A store in this process's memory."""
+        return MemoryRunStore()
+
     def ports(self, runnable: Runnable[object]) -> HostPorts:
         """A fresh set of ports for a host."""
         return HostPorts(
-            store=MemoryRunStore(self.log),
+            store=kept_in(runnable) or self.records,
             bus=self._bus,
             executor=InlineExecutor(lambda toolset: tools_of(runnable), NODE_ID),
             resolve_model=get_model,
@@ -58,6 +63,12 @@ class InlineRuntime:
 def tools_of(runnable: Runnable[object]) -> Mapping[str, Tool]:
     """The tools that a Runnable's calls may name; a team has none of its own."""
     return runnable.config.tools if isinstance(runnable, AgentRunnable) else {}
+
+
+def kept_in(runnable: Runnable[object]) -> RunStore | None:
+    """The store that an agent was given, None where the runtime's own is meant."""
+    checkpointer = runnable.config.checkpointer if isinstance(runnable, AgentRunnable) else None
+    return None if checkpointer is None else store_of(checkpointer)
 
 
 class InlineClient:
@@ -125,6 +136,10 @@ class InlineClient:
             active_runs=sum(status.active_runs for status in statuses),
             queued=sum(status.queued for status in statuses),
         )
+
+    async def records(self, thread_id: str) -> Sequence[Record]:
+        """See `HostClient`."""
+        return await self._host(asyncio.get_running_loop()).records(thread_id)
 
     async def model_trace(self) -> Sequence[object]:
         """See `HostClient`."""

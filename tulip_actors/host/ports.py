@@ -17,7 +17,7 @@ from tulip_actors.core.ports import (
     RunStore,
     ToolExecutor,
 )
-from tulip_actors.core.runs import RunRequest
+from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.host.feed import Feed
 
 
@@ -109,6 +109,10 @@ class HostClient(Protocol):
         """The host at a glance."""
         ...
 
+    async def records(self, thread_id: str) -> Sequence[Record]:
+        """What the host's store holds of a thread."""
+        ...
+
     async def model_trace(self) -> Sequence[object]:
         """What the host's model double was asked, if it records that."""
         ...
@@ -127,4 +131,8 @@ class Runtime(Protocol):
 
     def bus(self, address: str | None) -> BusLog:
         """The bus of the runtime."""
+        ...
+
+    def store(self, id: str) -> RunStore:
+        """The runtime's memory, for the threads of one `MemoryCheckpointer`."""
         ...

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tulip_actors.core.events import TerminateEvent
 from tulip_actors.core.ports import Runnable, RunResult
-from tulip_actors.core.runs import RunRequest
+from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.core.termination import STOP_REASONS
 from tulip_actors.errors import InterruptNotPending, RunCancelled, RunError, RunNotFound, TulipError
 from tulip_actors.host.feed import Feed
@@ -91,6 +91,10 @@ class RunHost:
             active_runs=len(self._active),
             queued=self._queued(),
         )
+
+    async def records(self, thread_id: str) -> Sequence[Record]:
+        """What is stored of a thread."""
+        return await self._ports.store.read(thread_id)
 
     async def stop(self, drain_s: float) -> None:
         """Take no new run; let running ones end for up to `drain_s`, then cancel them."""

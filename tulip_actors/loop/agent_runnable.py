@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from tulip_actors.core.ports import ChatModel, RunContext
-from tulip_actors.core.state import AgentState
 from tulip_actors.hooks.chain import HookChain
-from tulip_actors.loop.begin import opening
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.finish import final_text
-from tulip_actors.loop.fold import PendingTurn, fold, resumed
 from tulip_actors.loop.loop import run_loop
 from tulip_actors.loop.nodes import Setup
 from tulip_actors.loop.result import AgentResult, Metrics
+from tulip_actors.memory.fold import standing
 from tulip_actors.models.registry import get_model
 
 
@@ -28,20 +26,12 @@ class AgentRunnable:
         return self.config.name
 
     async def conduct(self, input: str, ctx: RunContext) -> AgentResult:
-        """Run the loop over a new conversation."""
+        """Run the loop from where the run stands in its thread."""
         setup = self.setup(ctx.agent_id)
         if setup.hooks.sees_events:
             ctx.watch_events(setup.hooks.saw)
-        earlier = await ctx.thread_records()
-        if ctx.request.answer is None:
-            pending: PendingTurn | None = None
-            state = opening(ctx, fold(earlier))
-        else:
-            blank = AgentState(
-                ctx.run_id, ctx.thread_id, ctx.agent_id, metadata=ctx.request.metadata
-            )
-            state, pending = resumed(blank, earlier, ctx.records)
-        state, ending = await run_loop(setup, state, ctx, pending)
+        stands = standing([*await ctx.thread_records(), *ctx.records])
+        state, ending = await run_loop(setup, stands, ctx)
         return AgentResult(
             message=final_text(state),
             state=state,

@@ -5,57 +5,38 @@ from __future__ import annotations
 import inspect
 from dataclasses import replace
 
-from tulip_actors.core.history import History
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import Opened
+from tulip_actors.core.runs import MetadataSet, Opened
 from tulip_actors.core.state import AgentState
 from tulip_actors.errors import ConfigError
 from tulip_actors.loop.config import AgentConfig
-from tulip_actors.loop.fold import Conversation
 from tulip_actors.loop.nodes import Setup
+from tulip_actors.memory.fold import Standing
 
 
-def opening(ctx: RunContext, earlier: Conversation) -> AgentState:
-    """The state that continues a thread with the request's input.
-
-    Counters, budgets and confidence are fresh. Earlier executions stay for idempotent calls.
-    """
-    messages = [*earlier.messages, Message.user(ctx.request.input)]
-    return AgentState(
-        ctx.run_id,
-        ctx.thread_id,
-        ctx.agent_id,
-        messages=History(messages),
-        tool_executions=History(earlier.executions),
-        executions_before_turn=len(earlier.executions),
-        metadata=ctx.request.metadata,
-        thread_length=len(earlier.messages),
-        opening_length=len(messages),
-    )
-
-
-async def begin(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
+async def begin(setup: Setup, standing: Standing, ctx: RunContext) -> AgentState:
     """The state after the hooks; what the run adds to its thread is recorded.
 
-    The system prompt opens a thread; a later run does not repeat it.
+    The system prompt opens a thread; a later run does not repeat it. A run that goes on has its
+    opening already: of what the hooks make of that, the metadata is taken.
     """
-    if state.thread_length == 0 and ctx.request.answer is None:
-        prompt = await _system_prompt(setup.config, ctx)
-        if prompt:
-            messages = (Message.system(prompt), *state.messages)
-            state = replace(state, messages=History(messages), opening_length=len(messages))
+    state = standing.state
+    if standing.opened:
+        steered = await setup.hooks.before_invocation(ctx.request.input, state)
+        if steered.metadata != state.metadata:
+            ctx.record(MetadataSet(ctx.run_id, ctx.next_seq, ctx.clock.now(), steered.metadata))
+        return replace(state, metadata=steered.metadata)
+    opening = [Message.user(ctx.request.input)]
+    prompt = await _system_prompt(setup.config, ctx) if state.thread_length == 0 else None
+    if prompt:
+        opening.insert(0, Message.system(prompt))
+    state = state.with_messages(*opening)
     opened = await setup.hooks.before_invocation(ctx.request.input, state)
-    if ctx.request.answer is not None:
-        return opened  # what a resumed run began with is recorded already
-    kept = state.thread_length
-    if opened is not state:
-        kept = _common_prefix(state, opened)
-        opened = replace(opened, opening_length=len(opened.messages))
-    ctx.record(
-        Opened(ctx.run_id, ctx.next_seq, ctx.clock.now(), kept, tuple(opened.messages[kept:]))
-    )
-    return opened
+    kept = state.thread_length if opened is state else _common_prefix(state, opened)
+    messages = tuple(opened.messages[kept:])
+    ctx.record(Opened(ctx.run_id, ctx.next_seq, ctx.clock.now(), kept, messages, opened.metadata))
+    return replace(opened, opening_length=len(opened.messages))
 
 
 async def _system_prompt(config: AgentConfig, ctx: RunContext) -> str | None:

@@ -10,10 +10,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from tulip_actors.core.interrupt import interrupt
-from tulip_actors.core.ports import ChatModel
+from tulip_actors.core.ports import ChatModel, RunStore
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ConfigError
 from tulip_actors.hooks.provider import HookProvider
+from tulip_actors.memory.checkpointer import BaseCheckpointer
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.registry import ToolRegistry
 
@@ -86,6 +87,8 @@ class AgentConfig(BaseModel):
     wall-clock time. A tool named in `terminal_tools` ends the run once it has succeeded. With
     `completion_mode="explicit"` an answer in text does not end the run; the tool
     `task_complete(summary)` does. `output_key` names the metadata entry that gets the final text.
+    `checkpointer` is where the records of threads are kept; there is a checkpoint at the end of
+    every run, before it pauses, and every `checkpoint_every_n_iterations` turns.
     """
 
     model_config = ConfigDict(
@@ -138,6 +141,15 @@ class AgentConfig(BaseModel):
     )
     output_key: str | None = Field(
         None, min_length=1, description="give the name of a metadata entry, or None"
+    )
+
+    checkpointer: BaseCheckpointer | RunStore | None = Field(
+        None,
+        description="give MemoryCheckpointer(), FileCheckpointer(folder) or a BaseCheckpointer "
+        "of your own",
+    )
+    checkpoint_every_n_iterations: int | None = Field(
+        None, ge=1, description="give a whole number of turns from 1, or None"
     )
 
     @classmethod

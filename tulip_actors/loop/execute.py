@@ -31,8 +31,8 @@ from tulip_actors.core.state import AgentState, ToolExecution
 from tulip_actors.errors import ToolError
 from tulip_actors.hooks.provider import AfterToolCallEvent
 from tulip_actors.loop.admit import admit, request_for
-from tulip_actors.loop.fold import PendingTurn, result_message
 from tulip_actors.loop.nodes import HookRaised, NodeTorn, Setup, TurnPaused
+from tulip_actors.memory.fold import PendingTurn, result_message
 from tulip_actors.tools.executor import find_matching_execution
 from tulip_actors.tools.invoke import result_text
 

@@ -29,9 +29,9 @@ from tulip_actors.core.termination import (
 )
 from tulip_actors.errors import RunCancelled
 from tulip_actors.loop.config import AgentConfig, task_complete
-from tulip_actors.loop.fold import result_message
-from tulip_actors.loop.nodes import Setup
+from tulip_actors.loop.nodes import Setup, with_new_metadata
 from tulip_actors.loop.think import answered
+from tulip_actors.memory.fold import SUMMARY, result_message
 
 NATURAL_END = Ending("complete", "complete")
 TERMINAL_TOOL = Ending("terminal_tool", "terminal_tool")
@@ -40,8 +40,6 @@ TOOL_LOOP = Ending("tool_loop", "tool_loop")
 CANCELLED = Ending("cancelled", "cancelled")
 FAILED = Ending("error", "error")
 
-SUMMARY = "summary"
-"""The key of the summary's records; those of turns are "turn:0" and so on."""
 SUMMARY_PROMPT = (
     "You have used all the turns you have. Without calling any tool, give your final answer from "
     "what you know now, and say what is still open."
@@ -122,16 +120,23 @@ async def finish(
         if cause is None:
             is_cancel = isinstance(raised, asyncio.CancelledError)
             ending, cause = (CANCELLED if is_cancel else FAILED), raised
-    for name, value in ctx.take_metadata().items():
-        state = state.with_metadata(name, value)
+    if setup.config.output_key is not None:
+        ctx.set_metadata(setup.config.output_key, final_text(state))
+    state = with_new_metadata(state, ctx)
     failure = cause if ending is FAILED else None
-    if failure is not None:
-        state = state.with_error(f"{type(failure).__name__}: {failure}")
-    key = setup.config.output_key
-    if key is not None:
-        state = state.with_metadata(key, final_text(state))
+    error = None if failure is None else f"{type(failure).__name__}: {failure}"
+    if error is not None:
+        state = state.with_error(error)
     ctx.record(
-        RunEnded(ctx.run_id, ctx.next_seq, ctx.clock.now(), ending.stop_reason, ending.reason)
+        RunEnded(
+            ctx.run_id,
+            ctx.next_seq,
+            ctx.clock.now(),
+            ending.stop_reason,
+            ending.reason,
+            state.iteration,
+            error,
+        )
     )
     ctx.emit(
         TerminateEvent(

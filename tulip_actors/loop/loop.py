@@ -25,26 +25,24 @@ from tulip_actors.core.termination import Ending
 from tulip_actors.loop.begin import begin
 from tulip_actors.loop.execute import execute
 from tulip_actors.loop.finish import completion, ending_due, finish, interrupted, summarise
-from tulip_actors.loop.fold import PendingTurn
-from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused, boundary
+from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused, boundary, checkpoint
 from tulip_actors.loop.reflect import reflect, reflection_due
 from tulip_actors.loop.think import think
+from tulip_actors.memory.fold import Standing
 
 
-async def run_loop(
-    setup: Setup, state: AgentState, ctx: RunContext, pending: PendingTurn | None = None
-) -> tuple[AgentState, Ending]:
-    """Run an agent from `state` to its end; every way out passes through `finish`.
+async def run_loop(setup: Setup, standing: Standing, ctx: RunContext) -> tuple[AgentState, Ending]:
+    """Run an agent from where it stands to its end; every way out passes through `finish`.
 
-    A resumed run comes with the `pending` turn that it paused in.
+    A run that goes on comes with the `pending` turn in which it paused or was lost.
 
     Raises what the model, a node or a hook raised, after the TerminateEvent that reports it.
     """
-    hooks = setup.hooks
+    hooks, state, pending = setup.hooks, standing.state, standing.turn
     ending: Ending | None = None
     cause: BaseException | None = None
     try:
-        state = await begin(setup, state, ctx)
+        state = await begin(setup, standing, ctx)
         while True:
             state = boundary(state, ctx)
             if pending is None:
@@ -54,8 +52,9 @@ async def run_loop(
                 await hooks.iteration_start(state.iteration, state)
                 state = boundary(await think(setup, state, ctx), ctx)
 
+            turn, pending = pending, None
             if state.messages[-1].tool_calls:
-                state, pending = await execute(setup, state, ctx, pending), None
+                state = await execute(setup, state, ctx, turn)
                 if reflection_due(setup, state):
                     state = reflect(setup, state, ctx)
 
@@ -65,6 +64,7 @@ async def run_loop(
             state = state.next_iteration()
             if ending is not None:
                 break
+            checkpoint(setup, state, ctx)
     except TurnPaused as paused:
         ending = interrupted(paused.interrupts)
     except NodeTorn as torn:

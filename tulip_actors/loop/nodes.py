@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.ports import ChatModel, RunContext
+from tulip_actors.core.runs import Checkpointed, MetadataSet
 from tulip_actors.core.state import AgentState
 from tulip_actors.hooks.chain import HookChain
 from tulip_actors.loop.config import AgentConfig
@@ -55,10 +56,27 @@ def boundary(state: AgentState, ctx: RunContext) -> AgentState:
 
     Raises `NodeTorn` for what an `on_event` raised meanwhile.
     """
-    for key, value in ctx.take_metadata().items():
-        state = state.with_metadata(key, value)
+    state = with_new_metadata(state, ctx)
     try:
         ctx.raise_watcher_failure()
     except Exception as failure:  # a hook's: it ends the run
         raise NodeTorn(state, failure) from None
     return state
+
+
+def with_new_metadata(state: AgentState, ctx: RunContext) -> AgentState:
+    """The state with what `set_metadata` was given, which is recorded."""
+    entries = ctx.take_metadata()
+    if not entries:
+        return state
+    ctx.record(MetadataSet(ctx.run_id, ctx.next_seq, ctx.clock.now(), entries))
+    for key, value in entries.items():
+        state = state.with_metadata(key, value)
+    return state
+
+
+def checkpoint(setup: Setup, state: AgentState, ctx: RunContext) -> None:
+    """Between two turns: mark a checkpoint, if the config wants one here."""
+    every = setup.config.checkpoint_every_n_iterations
+    if every is not None and state.iteration % every == 0:
+        ctx.record(Checkpointed(ctx.run_id, ctx.next_seq, ctx.clock.now()))

@@ -17,9 +17,10 @@ from tulip_actors.core.events import ModelChunkEvent, ThinkEvent
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import RunContext, StreamingChatModel
 from tulip_actors.core.runs import ModelResponse, ModelTurn
-from tulip_actors.core.state import AgentState, ReasoningStep
+from tulip_actors.core.state import AgentState
 from tulip_actors.loop.nodes import NodeTorn, Setup
 from tulip_actors.loop.reflect import shown
+from tulip_actors.memory.fold import TURN, with_thought
 from tulip_actors.models.accumulate import accumulate, as_response
 
 MAX_RETRIES = 5
@@ -29,18 +30,14 @@ MAX_RETRIES = 5
 async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
     """The state with the model's message, usage and reasoning step."""
     tools = setup.config.tools.specs
-    state, message = await answered(setup, state, ctx, f"turn:{state.iteration}", tools)
+    state, message = await answered(setup, state, ctx, f"{TURN}{state.iteration}", tools)
     thought = message.reasoning or message.content
     ctx.emit(
         ThinkEvent(
             iteration=state.iteration, reasoning=thought or None, tool_calls=message.tool_calls
         )
     )
-    state = state.with_message(message)
-    if thought:
-        names = tuple(call.name for call in message.tool_calls)
-        state = state.with_reasoning_step(ReasoningStep(state.iteration, thought, names))
-    return state
+    return with_thought(state.with_message(message), message)
 
 
 async def answered(

@@ -49,11 +49,7 @@ class RecordLog(Generic[RecordT]):
         self._threads[thread_id] = thread  # moved to the end: most recently used
         now_s = self._clock_s()
         if thread.owner not in (None, owner) and thread.lease_ends_s > now_s:
-            raise ThreadBusy(
-                f"thread {thread_id!r} is in use by run {thread.owner}; wait for it, cancel it, "
-                "or use another thread_id",
-                run_id=thread.owner,
-            )
+            raise busy(thread_id, thread.owner)
         thread.epoch += 1
         thread.owner = owner
         thread.lease_ends_s = now_s + lease_s
@@ -84,13 +80,24 @@ class RecordLog(Generic[RecordT]):
         """The thread of a run."""
         return self._thread_of_run.get(run_id)
 
+    def knows(self, thread_id: str) -> bool:
+        """Whether there is such a thread."""
+        return thread_id in self._threads
+
+    def delete(self, thread_id: str) -> bool:
+        """Forget a thread; False if there is none. Raises `ThreadBusy` while a run holds it."""
+        thread = self._threads.get(thread_id)
+        if thread is None:
+            return False
+        if thread.owner is not None and thread.lease_ends_s > self._clock_s():
+            raise busy(thread_id, thread.owner)
+        self._forget(thread_id)
+        return True
+
     def _current(self, thread_id: str, epoch: int) -> ThreadLog[RecordT]:
         thread = self._threads.get(thread_id)
         if thread is None or thread.epoch != epoch:
-            raise StaleEpoch(
-                f"epoch {epoch} of thread {thread_id!r} is over "
-                f"(now {thread.epoch if thread else 'forgotten'}): another process took the thread"
-            )
+            raise stale(thread_id, epoch, thread.epoch if thread else "forgotten")
         return thread
 
     def _forget_idle(self, now_s: float) -> None:
@@ -105,40 +112,64 @@ class RecordLog(Generic[RecordT]):
             )
             if idle is None:
                 return
-            del self._threads[idle]
-            self._thread_of_run = {r: t for r, t in self._thread_of_run.items() if t != idle}
+            self._forget(idle)
+
+    def _forget(self, thread_id: str) -> None:
+        del self._threads[thread_id]
+        self._thread_of_run = {r: t for r, t in self._thread_of_run.items() if t != thread_id}
+
+
+def busy(thread_id: str, owner: str | None) -> ThreadBusy:
+    """The error for whoever wants a thread that another run holds."""
+    return ThreadBusy(
+        f"thread {thread_id!r} is in use by run {owner}; wait for it, cancel it, "
+        "or use another thread_id",
+        run_id=owner,
+    )
+
+
+def stale(thread_id: str, epoch: int, now: int | str) -> StaleEpoch:
+    """The error for a writer whose thread another one has taken."""
+    return StaleEpoch(
+        f"epoch {epoch} of thread {thread_id!r} is over (now {now}): another process took the "
+        "thread"
+    )
 
 
 class MemoryRunStore:
     """RunStore over a log in this process."""
 
     def __init__(self, log: RecordLog[Record] | None = None) -> None:
-        self._log = log or RecordLog[Record]()
+        self.log = log or RecordLog[Record]()
 
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """See `RunStore`."""
-        return self._log.acquire(thread_id, owner, lease_s)
+        return self.log.acquire(thread_id, owner, lease_s)
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
-        self._log.renew(thread_id, epoch, lease_s)
+        self.log.renew(thread_id, epoch, lease_s)
 
     async def release(self, thread_id: str, epoch: int) -> None:
         """See `RunStore`."""
-        self._log.release(thread_id, epoch)
+        self.log.release(thread_id, epoch)
 
     async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
         """See `RunStore`."""
-        self._log.append(thread_id, epoch, records)
+        self.log.append(thread_id, epoch, records)
 
     def append_now(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
         """See `ImmediateRunStore`."""
-        self._log.append(thread_id, epoch, records)
+        self.log.append(thread_id, epoch, records)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""
-        return self._log.read(thread_id, after)
+        return self.log.read(thread_id, after)
 
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`."""
-        return self._log.find(run_id)
+        return self.log.find(run_id)
+
+    async def delete(self, thread_id: str) -> bool:
+        """See `RunStore`."""
+        return self.log.delete(thread_id)

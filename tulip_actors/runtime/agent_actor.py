@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 from tulip_actors.core.emitted import Emitted
-from tulip_actors.core.ports import Runnable
-from tulip_actors.core.runs import RunRequest
+from tulip_actors.core.ports import Runnable, RunStore
+from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.inline import recorded_requests, tools_of
+from tulip_actors.host.inline import kept_in, recorded_requests, tools_of
 from tulip_actors.host.ports import AgentStatus, HostPorts
 from tulip_actors.host.run_host import RunHost
+from tulip_actors.loop.agent_runnable import AgentRunnable
+from tulip_actors.memory.backends.memory import MemoryCheckpointer
 from tulip_actors.models.registry import get_model
 from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.failures import ask
@@ -100,6 +102,10 @@ class AgentActor:
         await host.stop(drain_s)
         await ask(self._services().leave.remote(self._id), "the services actor")
 
+    async def records(self, thread_id: str) -> Sequence[Record]:
+        """See `HostClient`."""
+        return await (await self._ready()).records(thread_id)
+
     async def model_trace(self) -> Sequence[object]:
         """See `HostClient`."""
         return recorded_requests((await self._ready()).runnable)
@@ -147,7 +153,7 @@ class AgentActor:
             )
             restarts = cast(int, await ask(announced, "the services actor"))
             ports = HostPorts(
-                store=ClusterRunStore(self._services),
+                store=self._store(runnable),
                 bus=ClusterBusLog(self._services),
                 executor=executor,
                 resolve_model=get_model,
@@ -159,6 +165,13 @@ class AgentActor:
         finally:
             self._starting = None
         return self._host
+
+    def _store(self, runnable: Runnable[object]) -> RunStore:
+        """Where the agent's threads are: what it was given, or the cluster's memory."""
+        checkpointer = runnable.config.checkpointer if isinstance(runnable, AgentRunnable) else None
+        if isinstance(checkpointer, MemoryCheckpointer):
+            return ClusterRunStore(self._services, checkpointer.id)
+        return kept_in(runnable) or ClusterRunStore(self._services)
 
     def _services(self) -> Any:
         if self._services_handle is None:

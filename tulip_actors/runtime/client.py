@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 from tulip_actors.core.defaults import RandomIds
-from tulip_actors.core.runs import RunRequest
+from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.errors import ClusterError, RunLost
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.portal import portal, running_loop
@@ -81,6 +81,10 @@ class RayClient:
     async def observe(self) -> AgentStatus:
         """See `HostClient`."""
         return cast(AgentStatus, await portal().call(self._ask("observe")))
+
+    async def records(self, thread_id: str) -> Sequence[Record]:
+        """See `HostClient`."""
+        return cast(Sequence[Record], await portal().call(self._ask("records", thread_id)))
 
     async def model_trace(self) -> Sequence[object]:
         """See `HostClient`."""

@@ -8,12 +8,12 @@ from weakref import WeakValueDictionary
 
 import ray
 
-from tulip_actors.core.ports import BusLog
+from tulip_actors.core.ports import BusLog, RunStore
 from tulip_actors.host.ports import HostClient, HostSpec
 from tulip_actors.runtime.client import RayClient
 from tulip_actors.runtime.cluster import connect
 from tulip_actors.runtime.pickling import pack_runnable
-from tulip_actors.runtime.service_clients import ClusterBusLog
+from tulip_actors.runtime.service_clients import ClusterBusLog, ClusterRunStore
 from tulip_actors.runtime.spawn import agent_actor, existing_actor, services_actor
 
 NAME_FREE_TIMEOUT_S = 5.0
@@ -38,6 +38,11 @@ class RayRuntime:
         """The bus of a running cluster; none is started. Raises `ClusterUnreachable`."""
         connect(address, self.namespace, start=False)
         return ClusterBusLog(lambda: services_actor(self.namespace))
+
+    def store(self, id: str) -> RunStore:
+        """The memory of the cluster this process uses, which is started if it must be."""
+        connect(None, self.namespace)
+        return ClusterRunStore(lambda: services_actor(self.namespace), id)
 
     def _make(self, spec: HostSpec) -> Any:
         connect(None, self.namespace)

@@ -29,37 +29,45 @@ class ClusterBusLog:
 
 
 class ClusterRunStore:
-    """RunStore in the services actor. Records are packed and unpacked here."""
+    """RunStore in the services actor. Records are packed and unpacked here.
 
-    def __init__(self, services: Callable[[], Any]) -> None:
+    `scope` keeps the threads of one `MemoryCheckpointer` apart from others of the same name.
+    """
+
+    def __init__(self, services: Callable[[], Any], scope: str = "") -> None:
         self._services = services
+        self._prefix = f"{scope}/" if scope else ""
 
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """See `RunStore`."""
-        return cast(
-            int, await ask(self._services().acquire.remote(thread_id, owner, lease_s), WHAT)
-        )
+        return cast(int, await self._ask("acquire", self._prefix + thread_id, owner, lease_s))
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
-        await ask(self._services().renew.remote(thread_id, epoch, lease_s), WHAT)
+        await self._ask("renew", self._prefix + thread_id, epoch, lease_s)
 
     async def release(self, thread_id: str, epoch: int) -> None:
         """See `RunStore`."""
-        await ask(self._services().release.remote(thread_id, epoch), WHAT)
+        await self._ask("release", self._prefix + thread_id, epoch)
 
     async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
         """See `RunStore`."""
         packed = [pack_record(record) for record in records]
-        await ask(self._services().append.remote(thread_id, epoch, packed), WHAT)
+        await self._ask("append", self._prefix + thread_id, epoch, packed)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""
-        packed = cast(
-            Sequence[bytes], await ask(self._services().read.remote(thread_id, after), WHAT)
-        )
+        packed = cast(Sequence[bytes], await self._ask("read", self._prefix + thread_id, after))
         return [unpack_record(one) for one in packed]
 
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`."""
-        return cast("str | None", await ask(self._services().find.remote(run_id), WHAT))
+        found = cast("str | None", await self._ask("find", run_id))
+        return None if found is None else found.removeprefix(self._prefix)
+
+    async def delete(self, thread_id: str) -> bool:
+        """See `RunStore`."""
+        return cast(bool, await self._ask("delete", self._prefix + thread_id))
+
+    async def _ask(self, method: str, *arguments: object) -> object:
+        return await ask(getattr(self._services(), method).remote(*arguments), WHAT)

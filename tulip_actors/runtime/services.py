@@ -90,6 +90,10 @@ class Services:
         """See `RunStore`."""
         return self._records.find(run_id)
 
+    async def delete(self, thread_id: str) -> bool:
+        """See `RunStore`."""
+        return self._records.delete(thread_id)
+
     # hosts
 
     async def announce(self, id: str, name: str, namespace: str, node_id: str, pid: int) -> int:

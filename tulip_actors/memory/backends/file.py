@@ -1,0 +1,299 @@
+"""Threads as files in a folder: one append-only log each, readable after any crash.
+
+A log is a header of fixed size and frames. The header names the thread, its epoch, and who may
+write until when; it is rewritten in place. A frame is one append, whole: its length, a checksum,
+and the packed records. Every access holds the file's lock, so several processes of one machine may
+use the folder at once, and a writer that lost its epoch is refused. A frame that a crash tore is
+the last one; it is cut off, with a warning, when the next writer takes the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import quote
+
+import msgpack
+
+from tulip_actors.core.codec import pack_record, unpack_record
+from tulip_actors.core.ports import RunStore
+from tulip_actors.core.runs import Record, RunStarted
+from tulip_actors.errors import ConfigError, NotSerialisable
+from tulip_actors.memory.checkpointer import RecordedCheckpointer
+from tulip_actors.memory.run_store import busy, stale
+
+_log = logging.getLogger(__name__)
+
+MAGIC = b"tulip1\n"
+HEADER_BYTES = 1024
+"""Room for a thread's id and its owner's, and little enough to be written at once."""
+FRAME = struct.Struct("<II")
+"""Length of the payload, and its crc32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Whose log it is, and who may write to it. `lease_ends_s` is UNIX time."""
+
+    thread_id: str
+    epoch: int = 0
+    owner: str | None = None
+    lease_ends_s: float = 0.0
+
+    def packed(self) -> bytes:
+        """The header as it stands in the file."""
+        body: bytes = msgpack.packb((self.thread_id, self.epoch, self.owner, self.lease_ends_s))
+        framed = MAGIC + FRAME.pack(len(body), zlib.crc32(body)) + body
+        if len(framed) > HEADER_BYTES:
+            raise ConfigError(
+                f"thread_id: {self.thread_id!r:.60} is too long for a file; "
+                f"thread and run ids may take {HEADER_BYTES - 64} bytes together"
+            )
+        return framed.ljust(HEADER_BYTES, b"\0")
+
+    @classmethod
+    def of(cls, packed: bytes, path: Path) -> Header:
+        """The header of a file. Raises `NotSerialisable` for what is none."""
+        start = len(MAGIC) + FRAME.size
+        if packed.startswith(MAGIC) and len(packed) >= start:
+            length, checksum = FRAME.unpack(packed[len(MAGIC) : start])
+            body = packed[start : start + length]
+            if len(body) == length and zlib.crc32(body) == checksum:
+                return cls(*msgpack.unpackb(body))
+        raise NotSerialisable(f"{path} is not a thread of this release, or its header is damaged")
+
+
+class FileCheckpointer(RecordedCheckpointer):
+    """Keeps threads in a folder, which is made if it is not there.
+
+    A relative path is resolved here and now, so the agent's process, wherever it is, uses the same
+    one. What is written survives the death of any process; with `fsync=True` it survives the loss
+    of power too, for some milliseconds per turn. The folder belongs to one machine: a network
+    file system that does not keep locks is not safe. `clock_s` gives UNIX time, for leases.
+
+    Raises `ConfigError` when the folder cannot be made.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        fsync: bool = False,
+        clock_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self._fsync = fsync
+        self._clock_s = clock_s
+        try:
+            (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"checkpointer: {self.folder} cannot be used: {error}") from error
+
+    @property
+    def store(self) -> RunStore:
+        """Itself: it is a RunStore."""
+        return self
+
+    # RunStore
+
+    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+        """See `RunStore`. Cuts off what a crash left torn."""
+        with self._locked(thread_id, make=True) as file:
+            header = file.header()
+            is_held = header.owner not in (None, owner) and header.lease_ends_s > self._clock_s()
+            if is_held:
+                raise busy(thread_id, header.owner)
+            file.cut_torn_end()
+            taken = Header(thread_id, header.epoch + 1, owner, self._clock_s() + lease_s)
+            file.write_header(taken)
+        return taken.epoch
+
+    async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
+        """See `RunStore`."""
+        with self._current(thread_id, epoch) as (file, header):
+            file.write_header(Header(thread_id, epoch, header.owner, self._clock_s() + lease_s))
+
+    async def release(self, thread_id: str, epoch: int) -> None:
+        """See `RunStore`."""
+        with self._locked(thread_id) as file:
+            if file.exists and file.header().epoch == epoch:
+                file.write_header(Header(thread_id, epoch))
+
+    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+        """See `RunStore`."""
+        self.append_now(thread_id, epoch, records)
+
+    def append_now(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+        """See `ImmediateRunStore`: what the operating system has survives the process."""
+        packed = [pack_record(record) for record in records]
+        with self._current(thread_id, epoch) as (file, _):
+            file.append(packed)
+        for record in records:
+            if isinstance(record, RunStarted) and record.run_id != thread_id:
+                self._run_path(record.run_id).write_text(thread_id)
+
+    async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
+        """See `RunStore`. Raises `NotSerialisable` for a file that is damaged before its end."""
+        return await asyncio.to_thread(self._read, thread_id, after)
+
+    def _read(self, thread_id: str, after: int) -> Sequence[Record]:
+        with self._locked(thread_id) as file:
+            frames = list(file.frames()) if file.exists else []
+        records = [one for frame in frames for one in frame]
+        return [unpack_record(one) for one in records[after:]]
+
+    async def find(self, run_id: str) -> str | None:
+        """See `RunStore`."""
+        try:
+            return self._run_path(run_id).read_text()
+        except FileNotFoundError:
+            return run_id if self._path(run_id).exists() else None
+
+    async def delete(self, thread_id: str) -> bool:
+        """See `RunStore`."""
+        with self._locked(thread_id) as file:
+            if not file.exists:
+                return False
+            header = file.header()
+            if header.owner is not None and header.lease_ends_s > self._clock_s():
+                raise busy(thread_id, header.owner)
+            self._path(thread_id).unlink()
+        for run in (self.folder / "runs").iterdir():
+            if run.read_text() == thread_id:
+                run.unlink(missing_ok=True)
+        return True
+
+    # files
+
+    def _path(self, thread_id: str) -> Path:
+        return self.folder / f"{_file_name(thread_id)}.thread"
+
+    def _run_path(self, run_id: str) -> Path:
+        return self.folder / "runs" / _file_name(run_id)
+
+    @contextmanager
+    def _locked(self, thread_id: str, *, make: bool = False) -> Iterator[ThreadFile]:
+        """The thread's file, locked. One that does not exist is made, or stands for nothing."""
+        path = self._path(thread_id)
+        flags = os.O_RDWR | os.O_CREAT if make else os.O_RDWR
+        while True:
+            try:
+                descriptor = os.open(path, flags, 0o600)
+            except FileNotFoundError:
+                yield ThreadFile(-1, path, thread_id, fsync=False)
+                return
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, path):
+                break
+            os.close(descriptor)  # it was deleted while we waited for the lock
+        try:
+            yield ThreadFile(descriptor, path, thread_id, fsync=self._fsync)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _current(self, thread_id: str, epoch: int) -> Iterator[tuple[ThreadFile, Header]]:
+        with self._locked(thread_id) as file:
+            header = file.header() if file.exists else None
+            if header is None or header.epoch != epoch:
+                raise stale(thread_id, epoch, header.epoch if header else "forgotten")
+            yield file, header
+
+
+class ThreadFile:
+    """One open, locked file."""
+
+    def __init__(self, descriptor: int, path: Path, thread_id: str, *, fsync: bool) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._thread_id = thread_id
+        self._fsync = fsync
+
+    @property
+    def exists(self) -> bool:
+        """False when there is no such file."""
+        return self._descriptor >= 0
+
+    def header(self) -> Header:
+        """Who may write; a file just made has an empty one."""
+        packed = os.pread(self._descriptor, HEADER_BYTES, 0)
+        return Header.of(packed, self._path) if packed else Header(self._thread_id)
+
+    def write_header(self, header: Header) -> None:
+        """Replace the header."""
+        os.pwrite(self._descriptor, header.packed(), 0)
+        self._settle()
+
+    def append(self, records: Sequence[bytes]) -> None:
+        """Add one frame. What a full disk leaves of it is cut off again."""
+        body: bytes = msgpack.packb(records)
+        frame = FRAME.pack(len(body), zlib.crc32(body)) + body
+        end = os.fstat(self._descriptor).st_size
+        try:
+            written = os.pwrite(self._descriptor, frame, end)
+            if written != len(frame):
+                raise OSError(f"{self._path}: only {written} of {len(frame)} bytes were written")
+            self._settle()
+        except OSError:
+            os.ftruncate(self._descriptor, end)
+            raise
+
+    def frames(self) -> Iterator[Sequence[bytes]]:
+        """The records of every whole frame. Raises `NotSerialisable` for damage before the end."""
+        yield from (records for _, records in self._scan())
+
+    def cut_torn_end(self) -> None:
+        """Remove what a crash left of the last append."""
+        good = max((end for end, _ in self._scan()), default=HEADER_BYTES)
+        size = os.fstat(self._descriptor).st_size
+        if size > good:
+            _log.warning("%s: %d bytes of an unfinished write are cut off", self._path, size - good)
+            os.ftruncate(self._descriptor, good)
+
+    def _scan(self) -> Iterator[tuple[int, Sequence[bytes]]]:
+        """Whole frames, each with the position after it."""
+        size = os.fstat(self._descriptor).st_size
+        content = os.pread(self._descriptor, size, 0)
+        position = HEADER_BYTES
+        while position + FRAME.size <= len(content):
+            length, checksum = FRAME.unpack_from(content, position)
+            end = position + FRAME.size + length
+            body = content[position + FRAME.size : end]
+            if length == 0 or len(body) < length or zlib.crc32(body) != checksum:
+                if content[end:].strip(b"\0"):
+                    raise NotSerialisable(
+                        f"{self._path} is damaged at byte {position}: not by a crash, since whole "
+                        "records follow. Restore the file, or delete it to begin the thread anew"
+                    )
+                return
+            yield end, msgpack.unpackb(body)
+            position = end
+
+    def _settle(self) -> None:
+        if self._fsync:
+            os.fsync(self._descriptor)
+
+
+def _file_name(name: str) -> str:
+    """A file name that is readable and unique, whatever characters the name has."""
+    quoted = quote(name, safe="")
+    if len(quoted) <= 120 and not quoted.startswith("."):
+        return quoted
+    return f"{quoted[:80].lstrip('.')}-{sha256(name.encode()).hexdigest()[:32]}"
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,97 @@
+"""A user's own checkpointer as a RunStore: records in memory, states saved at checkpoints.
+
+Between two checkpoints the records are in this process alone, so a run is durable at its
+checkpoints only: at the end of a run, before it pauses, and at every
+`checkpoint_every_n_iterations`-th turn. Runs that were given no thread are not saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from tulip_actors.core.codec import record_to_json
+from tulip_actors.core.ports import RunStore
+from tulip_actors.core.runs import Paused, Record, RunEnded, Saved
+from tulip_actors.core.state import AgentState
+from tulip_actors.memory.checkpointer import BaseCheckpointer, RecordedCheckpointer
+from tulip_actors.memory.fold import checkpoint_id_of, seeded, standing
+from tulip_actors.memory.run_store import RecordLog
+
+LOADING_LEASE_S = 60.0
+
+
+class CheckpointedStore:
+    """RunStore over a `BaseCheckpointer`."""
+
+    def __init__(self, checkpointer: BaseCheckpointer) -> None:
+        self.checkpointer = checkpointer
+        self._log = RecordLog[Record]()
+
+    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+        """See `RunStore`. A thread that is new to this process is loaded first."""
+        await self._load(thread_id, owner)
+        return self._log.acquire(thread_id, owner, lease_s)
+
+    async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
+        """See `RunStore`."""
+        self._log.renew(thread_id, epoch, lease_s)
+
+    async def release(self, thread_id: str, epoch: int) -> None:
+        """See `RunStore`."""
+        self._log.release(thread_id, epoch)
+
+    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+        """See `RunStore`. At a checkpoint the state is saved before this returns."""
+        self._log.append(thread_id, epoch, records)
+        newest = [one for one in map(checkpoint_id_of, records) if one is not None]
+        if newest and any(record.run_id != thread_id for record in records):
+            state = _state_to_keep(self._log.read(thread_id, 0))
+            await self.checkpointer.save(state, thread_id, newest[-1])
+
+    async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
+        """See `RunStore`."""
+        await self._load(thread_id, "read")
+        return self._log.read(thread_id, after)
+
+    async def find(self, run_id: str) -> str | None:
+        """See `RunStore`. It knows the runs of this process, and of the threads it has loaded."""
+        return self._log.find(run_id)
+
+    async def delete(self, thread_id: str) -> bool:
+        """See `RunStore`."""
+        known = self._log.delete(thread_id)
+        return await self.checkpointer.delete(thread_id) or known
+
+    async def _load(self, thread_id: str, owner: str) -> None:
+        """Take up what is saved of a thread, as the records that make it again."""
+        if self._log.knows(thread_id):
+            return
+        state = await self.checkpointer.load(thread_id)
+        if state is None or self._log.knows(thread_id):  # another task was faster
+            return
+        saved = Saved(state.run_id, 0, datetime.now(UTC), "loaded", state.to_checkpoint())
+        epoch = self._log.acquire(thread_id, state.run_id, LOADING_LEASE_S)
+        self._log.append(thread_id, epoch, list(seeded(state, saved)))
+        self._log.release(thread_id, epoch)
+
+
+def store_of(checkpointer: BaseCheckpointer | RunStore) -> RunStore:
+    """The store that a checkpointer is, has, or is made into."""
+    if isinstance(checkpointer, RecordedCheckpointer):
+        return checkpointer.store
+    if isinstance(checkpointer, BaseCheckpointer):
+        return CheckpointedStore(checkpointer)
+    return checkpointer
+
+
+def _state_to_keep(records: Sequence[Record]) -> AgentState:
+    """The state at the newest record; of a run that waits for answers with all its records."""
+    state = standing(records).state
+    own = [one for one in records if one.run_id == state.run_id and not isinstance(one, Saved)]
+    pauses = [one for one in own if isinstance(one, RunEnded) and one.stop_reason == "interrupted"]
+    is_paused = bool(pauses) and isinstance(own[-1], RunEnded) and own[-1] is pauses[-1]
+    if is_paused and any(isinstance(one, Paused) for one in own):
+        return replace(state, paused_run=tuple(map(record_to_json, own)))
+    return state

@@ -1,0 +1,96 @@
+"""What a checkpointer is to its user: states of threads, saved, loaded, listed, deleted.
+
+The shipped ones keep records (they are RunStores) and show checkpoints as a view over them. Your
+own, a subclass of `BaseCheckpointer` with four methods over any storage, is used as it is: see
+`checkpointed_store`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from tulip_actors.core.defaults import RandomIds
+from tulip_actors.core.ports import RunStore
+from tulip_actors.core.runs import Record, Saved
+from tulip_actors.core.state import AgentState
+from tulip_actors.memory.fold import checkpoint_id_of, checkpoints, standing
+
+SAVE_LEASE_S = 30.0
+"""How long somebody who saves a state may hold its thread."""
+
+ItemT = TypeVar("ItemT")
+
+
+class BaseCheckpointer(ABC):
+    """Keeps states by thread. Subclass it to keep them where you want."""
+
+    @abstractmethod
+    async def save(
+        self, state: AgentState, thread_id: str, checkpoint_id: str | None = None
+    ) -> str:
+        """Keep a state as the thread's newest checkpoint; returns the checkpoint's id."""
+
+    @abstractmethod
+    async def load(self, thread_id: str, checkpoint_id: str | None = None) -> AgentState | None:
+        """The state at a checkpoint, by default the newest; None if there is none."""
+
+    @abstractmethod
+    async def list_checkpoints(self, thread_id: str, limit: int | None = None) -> Sequence[str]:
+        """Ids of a thread's checkpoints, newest first."""
+
+    @abstractmethod
+    async def delete(self, thread_id: str) -> bool:
+        """Forget a thread; False if there is none."""
+
+
+class RecordedCheckpointer(BaseCheckpointer):
+    """A RunStore seen as a checkpointer: its checkpoints are places in a thread's records.
+
+    There is one at the end of every segment of a run, one where a run asked for it
+    (`checkpoint_every_n_iterations`), and one where `save` was called. `load` without an id gives
+    the state after the newest record, also of a run that is under way.
+    """
+
+    @property
+    @abstractmethod
+    def store(self) -> RunStore:
+        """Where the records are."""
+
+    async def save(
+        self, state: AgentState, thread_id: str, checkpoint_id: str | None = None
+    ) -> str:
+        """See `BaseCheckpointer`. Raises `ThreadBusy` while a run holds the thread."""
+        checkpoint_id = checkpoint_id or RandomIds().new("saved")
+        epoch = await self.store.acquire(thread_id, checkpoint_id, SAVE_LEASE_S)
+        try:
+            saved = Saved(state.run_id, 0, datetime.now(UTC), checkpoint_id, state.to_checkpoint())
+            await self.store.append(thread_id, epoch, [saved])
+        finally:
+            await self.store.release(thread_id, epoch)
+        return checkpoint_id
+
+    async def load(self, thread_id: str, checkpoint_id: str | None = None) -> AgentState | None:
+        """See `BaseCheckpointer`."""
+        return state_at(await self.store.read(thread_id), checkpoint_id)
+
+    async def list_checkpoints(self, thread_id: str, limit: int | None = None) -> Sequence[str]:
+        """See `BaseCheckpointer`."""
+        ids = map(checkpoint_id_of, await self.store.read(thread_id))
+        return newest_first([one for one in ids if one is not None], limit)
+
+
+def state_at(records: Sequence[Record], checkpoint_id: str | None = None) -> AgentState | None:
+    """The state that a thread's records give, or that at one of their checkpoints."""
+    if checkpoint_id is None:
+        stands = standing(records)
+        return None if stands.is_empty else stands.state
+    found = (state for one, state in checkpoints(records) if one == checkpoint_id)
+    return next(found, None)
+
+
+def newest_first(items: Sequence[ItemT], limit: int | None = None) -> Sequence[ItemT]:
+    """The items backwards, at most `limit` of them."""
+    return list(reversed(items))[:limit]
