@@ -21,6 +21,7 @@ from tests.loop.support import (
     Run,
     followed,
     performer,
+    ran,
     records_of,
     script,
 )
@@ -38,8 +39,9 @@ from tulip_actors import (
     tool,
 )
 from tulip_actors.core.codec import pack_event, pack_record, unpack_event, unpack_record
-from tulip_actors.core.runs import Record, RunEnded
+from tulip_actors.core.runs import Checkpointed, Record, RunEnded, RunRequest, RunStarted
 from tulip_actors.core.termination import SUCCESSES, MaxIterations, TokenLimit, ToolCalled
+from tulip_actors.memory.backends import MemoryCheckpointer
 from tulip_actors.memory.fold import standing
 
 PROPERTY = settings(
@@ -310,8 +312,71 @@ def assert_same_conversation(
             record.kind == "opened" and record.run_id == run_id for record in records
         ):
             continue  # it was refused, or cancelled, before it began: nothing was added
-        assert list(conversation.messages) == list(state.messages), f"run {position}"
-        assert list(conversation.tool_executions) == list(state.tool_executions), f"run {position}"
+        kept = to_compare(conversation)
+        assert kept == to_compare(state), f"run {position}"
+
+
+def to_compare(state: AgentState) -> dict[str, Any]:
+    """A state without what is set after the last hook, and without the time of its last turn."""
+    plain = state.to_checkpoint()
+    return {k: v for k, v in plain.items() if k not in ("updated_at", "errors", "metadata")}
+
+
+def without_times(state: AgentState) -> dict[str, Any]:
+    """A state without what another process cannot repeat: times, and its own id."""
+    plain: Any = state.to_checkpoint()
+    for execution in plain["tool_executions"]:
+        execution["timestamp"] = execution["duration_ms"] = None
+    return {**plain, "updated_at": None, "agent_id": None}
+
+
+async def uninterrupted(
+    turns: list[Any], made: dict[str, Any]
+) -> tuple[Run, str, Sequence[Record]]:
+    thread = f"whole {next(number)}"
+    checkpointer = MemoryCheckpointer()
+    agent = Agent(performer(), TOOLS, runtime="inline", checkpointer=checkpointer, **made)
+    await ran(agent, script("before"), thread_id=thread)
+    run = await ran(agent, script(*turns), thread_id=thread)
+    records = await checkpointer.store.read(thread)
+    await agent.stop()
+    return run, thread, records
+
+
+good_turns = turns.filter(lambda turn: turn != {"raise": "the model fails"})
+
+
+@PROPERTY
+@given(st.lists(good_turns, min_size=1, max_size=4), options, st.data())
+def test_a_run_resumed_from_any_checkpoint_ends_like_the_uninterrupted_one(
+    turns: list[Any], made: dict[str, Any], data: st.DataObject
+) -> None:
+    made = {**made, "checkpoint_every_n_iterations": 1}
+
+    async def compare() -> None:
+        whole, thread, records = await uninterrupted(turns, made)
+        begun = max(n for n, one in enumerate(records) if isinstance(one, RunStarted))
+        places = [n for n, one in enumerate(records) if n > begun and isinstance(one, Checkpointed)]
+        # beside those: any place at all, as a crash would choose it
+        places.append(data.draw(st.integers(begun, len(records) - 2), label="crash after record"))
+        for place in places:
+            await ends_alike(records[: place + 1], records[begun].run_id, thread, made, whole)
+
+    asyncio.run(asyncio.wait_for(compare(), 30))
+
+
+async def ends_alike(
+    records: Sequence[Record], run_id: str, thread: str, made: dict[str, Any], whole: Run
+) -> None:
+    checkpointer = MemoryCheckpointer()
+    epoch = await checkpointer.store.acquire(thread, run_id, 60)
+    await checkpointer.store.append(thread, epoch, records)
+    agent = Agent(performer(), TOOLS, runtime="inline", checkpointer=checkpointer, **made)
+    handle = agent.begin(RunRequest(run_id, thread, "", continued=True))
+    again = Run([event async for event in handle.events()], await handle.result())
+    await agent.stop()
+    assert again.ending == whole.ending
+    assert without_times(again.ok.state) == without_times(whole.ok.state)
 
 
 @PROPERTY

@@ -86,8 +86,7 @@ class Agent(Runner[AgentResult]):
         self._runnable = AgentRunnable(self.config)
         checkpointer = self.config.checkpointer
         if isinstance(checkpointer, MemoryCheckpointer):
-            where = f"{self.runtime} ({self.namespace})"
-            checkpointer.use(where, partial(self._memory_of_the_runtime, checkpointer.id))
+            self._settle(checkpointer)
 
     @property
     def runnable(self) -> Runnable[object]:
@@ -138,8 +137,13 @@ class Agent(Runner[AgentResult]):
         """What the agent's model double was asked so far (`ModelRequest`s), in its process."""
         return await self._client.model_trace()
 
-    def _memory_of_the_runtime(self, id: str) -> RunStore:
-        return runtime_named(self.runtime, self.namespace).store(id)
+    def _settle(self, checkpointer: MemoryCheckpointer) -> None:
+        if self.runtime == "inline":
+            checkpointer.use("this process", None)
+            return
+        runtime = runtime_named(self.runtime, self.namespace)
+        where = f"the cluster's namespace {self.namespace!r}"
+        checkpointer.use(where, partial(runtime.store, checkpointer.id))
 
     def __repr__(self) -> str:
         config = self.config

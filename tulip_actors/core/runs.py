@@ -89,7 +89,10 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Messages that the loop itself put into the conversation: guidance, the request to sum up."""
+    """Messages that the loop itself put into the conversation: guidance, the request to sum up.
+
+    With a `confidence` they are a reflection's, and belong to the turn that they stand after.
+    """
 
     run_id: str
     seq: int
@@ -227,7 +230,10 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last record of a segment. `iterations` are the turns completed."""
+    """The last record of a segment.
+
+    `iterations` are the turns completed; `answer` is what the model declared to be its answer.
+    """
 
     run_id: str
     seq: int
@@ -235,6 +241,7 @@ class RunEnded:
     stop_reason: str
     reason: str
     iterations: int = 0
+    answer: str | None = None
     error: str | None = None
     kind: Literal["run_ended"] = "run_ended"
 

@@ -141,12 +141,12 @@ class AgentState:
         """The state with one more reasoning step."""
         return self._changed(reasoning_steps=self.reasoning_steps.with_items(step))
 
-    def next_iteration(self) -> AgentState:
-        """The state after one more completed turn."""
+    def next_iteration(self, at: datetime | None = None) -> AgentState:
+        """The state after one more completed turn, which ended `at` that time (None = now)."""
         return self._changed(
             iteration=self.iteration + 1,
             executions_before_turn=len(self.tool_executions),
-            updated_at=datetime.now(UTC),
+            updated_at=at or datetime.now(UTC),
         )
 
     def with_confidence(self, confidence: float) -> AgentState:

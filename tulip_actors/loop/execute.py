@@ -22,7 +22,7 @@ from tulip_actors.core.calls import (
     ToolRequest,
 )
 from tulip_actors.core.events import InterruptEvent, ToolCompleteEvent, ToolStartEvent
-from tulip_actors.core.frozen import canonical
+from tulip_actors.core.frozen import Json, canonical
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message, ToolCall
 from tulip_actors.core.ports import RunContext
@@ -49,7 +49,7 @@ class Turn:
     """The calls of one turn: what was asked, what goes to the executor, what came back.
 
     `followers` are the slots that share the execution of another one: duplicates of an idempotent
-    call within the turn.
+    call within the turn. `waiting` are those that are not to run before every question is answered.
     """
 
     setup: Setup
@@ -63,6 +63,7 @@ class Turn:
     refused: set[int] = field(default_factory=set)
     announced: set[CallKey] = field(default_factory=set)
     submitted: set[CallKey] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
     paused: list[InterruptEvent] = field(default_factory=list)
     failure: Exception | None = None
 
@@ -72,16 +73,15 @@ async def execute(
 ) -> AgentState:
     """The state with one result per call of the last message, in call order.
 
-    With `pending` the turn is completed: finished calls keep their results, those that asked a
-    human run again with the answers. Raises `TurnPaused` when calls ask a human; their siblings
-    have ended and are recorded. Raises `NodeTorn` with the state so far when the run is cancelled
-    meanwhile, or when a hook raises: calls that had not ended are closed with an error.
+    With `pending` the turn is completed: finished calls keep their results, and once no question
+    is open, those that asked a human run again with the answers. Raises `TurnPaused` when calls
+    ask a human; their siblings have ended and are recorded. Raises `NodeTorn` with the state so
+    far when the run is cancelled meanwhile, or when a hook raises: calls that had not ended are
+    closed with an error.
     """
     turn = Turn(setup, state, ctx, state.messages[-1].tool_calls)
     try:
         if pending is not None:
-            if pending.open:
-                raise TurnPaused([_asked(paused) for paused in pending.open.values()])
             _restore(turn, pending)
         for slots in _waves(turn):
             requests = await _admit(turn, slots)
@@ -101,30 +101,33 @@ async def execute(
 
 
 def _restore(turn: Turn, pending: PendingTurn) -> None:
-    """Take over what is recorded of the turn: results, and the calls that asked."""
+    """Take over what is recorded of the turn: results, open questions, and calls that asked."""
     for slot, finished in pending.executions.items():
         turn.executions[slot] = finished.execution
         if not finished.is_counted:
             turn.refused.add(slot)
+    turn.paused.extend(_asked(paused) for paused in pending.open.values())
+    asking = {paused.key.slot for paused in pending.open.values()}
+    turn.waiting |= (asking | set(pending.answers)) if asking else set()
     for slot, answers in pending.answers.items():
-        if slot in turn.executions:
-            continue
-        intent, tool = pending.intents[slot], turn.setup.config.tools[turn.calls[slot].name]
-        request = request_for(
-            turn.setup,
-            turn.state,
-            turn.ctx,
-            intent.key,
-            tool,
-            intent.tool_call_id,
-            intent.arguments,
-        )
-        turn.requests[intent.key] = replace(
-            request,
-            attempt=len(answers) + 1,
-            answers=tuple(answers),
-        )
-        turn.announced.add(intent.key)
+        if slot not in turn.executions and slot not in turn.waiting:
+            intent = pending.intents[slot]
+            turn.requests[intent.key] = _asked_again(turn, intent, answers)
+            turn.announced.add(intent.key)
+
+
+def _asked_again(turn: Turn, intent: Intent, answers: Sequence[Json]) -> ToolRequest:
+    tool = turn.setup.config.tools[intent.tool_name]
+    request = request_for(
+        turn.setup,
+        turn.state,
+        turn.ctx,
+        intent.key,
+        tool,
+        intent.tool_call_id,
+        intent.arguments,
+    )
+    return replace(request, attempt=len(answers) + 1, answers=tuple(answers))
 
 
 def _waves(turn: Turn) -> Iterator[Sequence[int]]:
@@ -140,7 +143,7 @@ async def _admit(turn: Turn, slots: Sequence[int]) -> list[ToolRequest]:
     """Check calls; returns those to be made. What is refused or known has its result at once."""
     made: list[ToolRequest] = []
     for slot in slots:
-        if slot in turn.executions:
+        if slot in turn.executions or slot in turn.waiting:
             continue
         restored = turn.requests.get(CallKey(turn.ctx.run_id, turn.state.iteration, slot))
         request = restored or await _admitted(turn, slot)

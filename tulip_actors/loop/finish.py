@@ -85,8 +85,13 @@ async def summarise(setup: Setup, state: AgentState, ctx: RunContext, ending: En
     if not ending.at_cap:
         return state
     request = Message.user(SUMMARY_PROMPT)
-    ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))
-    state, answer = await answered(setup, state.with_message(request), ctx, SUMMARY, ())
+    last_two = list(islice(state.said_last(), 2))
+    if request in last_two[1:]:  # a run that goes on has its answer already
+        return state
+    if request not in last_two:
+        state = state.with_message(request)
+        ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))
+    state, answer = await answered(setup, state, ctx, SUMMARY, ())
     return state.with_message(answer)
 
 
@@ -109,10 +114,9 @@ async def finish(
         ending = CANCELLED if is_cancel else FAILED
     if ending.stop_reason != "interrupted":
         state = _answered(state)
-    if ending is DECLARED_COMPLETE:
-        answer = Message.assistant(_declared(state))
-        state = state.with_message(answer)
-        ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (answer,)))
+    answer = _declared(state) if ending is DECLARED_COMPLETE else None
+    if answer is not None:
+        state = state.with_message(Message.assistant(answer))
     try:
         await setup.hooks.after_invocation(state, ending.stop_reason in SUCCESSES)
         ctx.raise_watcher_failure()
@@ -135,6 +139,7 @@ async def finish(
             ending.stop_reason,
             ending.reason,
             state.iteration,
+            answer,
             error,
         )
     )

@@ -56,7 +56,7 @@ async def run_loop(setup: Setup, standing: Standing, ctx: RunContext) -> tuple[A
             if state.messages[-1].tool_calls:
                 state = await execute(setup, state, ctx, turn)
                 if reflection_due(setup, state):
-                    state = reflect(setup, state, ctx)
+                    state = reflect(setup, state, ctx, turn)
 
             state = boundary(state, ctx)
             await hooks.iteration_end(state.iteration, state)

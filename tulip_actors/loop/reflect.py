@@ -13,6 +13,7 @@ from tulip_actors.core.ports import RunContext
 from tulip_actors.core.runs import Added
 from tulip_actors.core.state import AgentState
 from tulip_actors.loop.nodes import Setup
+from tulip_actors.memory.fold import PendingTurn, reflected
 from tulip_actors.reasoning.reflexion import Reflector
 
 NOTE = "reflexion"
@@ -42,8 +43,15 @@ def shown(setup: Setup, state: AgentState) -> Sequence[Message]:
     return [one for position, one in enumerate(state.messages) if position not in old]
 
 
-def reflect(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
-    """The state with the new confidence and, if there is any, the guidance."""
+def reflect(
+    setup: Setup, state: AgentState, ctx: RunContext, pending: PendingTurn | None = None
+) -> AgentState:
+    """The state with the new confidence and, if there is any, the guidance.
+
+    A pending turn that was reflected on already gets what that made.
+    """
+    if pending is not None and pending.reflection is not None:
+        return reflected(state, pending.reflection)
     config = setup.config
     assert config.reflexion is not None, "asked only when it is due"
     reflector = Reflector(
@@ -51,7 +59,9 @@ def reflect(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
         diminishing_returns=config.reflexion.diminishing_returns,
     )
     found = reflector.reflect(state)
-    state = state.with_confidence(found.new_confidence)
+    notes: tuple[Message, ...] = ()
+    if found.guidance is not None and config.reflexion.include_guidance:
+        notes = (Message(Role.SYSTEM, found.guidance, name=NOTE),)
     ctx.emit(
         ReflectEvent(
             iteration=state.iteration,
@@ -61,8 +71,6 @@ def reflect(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
             guidance=found.guidance,
         )
     )
-    notes: tuple[Message, ...] = ()
-    if found.guidance is not None and config.reflexion.include_guidance:
-        notes = (Message(Role.SYSTEM, found.guidance, name=NOTE),)
-    ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), notes, found.new_confidence))
-    return state.with_messages(*notes)
+    reflection = Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), notes, found.new_confidence)
+    ctx.record(reflection)
+    return reflected(state, reflection)

@@ -25,6 +25,7 @@ from tulip_actors.models.accumulate import accumulate, as_response
 
 MAX_RETRIES = 5
 """How often a hook may have the model asked again in one turn."""
+SILENCE = Message.assistant()
 
 
 async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
@@ -47,36 +48,62 @@ async def answered(
     for again. Raises `NodeTorn`, with what was spent, for whatever hooks or model raise."""
     try:
         messages = await setup.hooks.before_model_call(shown(setup, state), state)
-        empty_answers = 0
-        for attempt in count(1):
+        earlier = _asked_before(ctx, key)
+        empty_answers = sum(is_empty(response.message) for response in earlier)
+        for attempt in count(1 + len(earlier)):
             response = await _ask(setup, messages, tools, ctx)
-            state = state.with_token_usage(response.usage)
-            response, retry = await setup.hooks.after_model_call(response, attempt, state)
+            spent = response.usage
+            state = state.with_token_usage(spent)
+            try:
+                response, retry = await setup.hooks.after_model_call(response, attempt, state)
+            except BaseException:  # it was paid for; what it says no hook has let pass
+                _record(ctx, f"{key}/{attempt}", ModelResponse(SILENCE, spent), False)
+                raise
             message = response.message
-            is_empty = not (message.content or message.tool_calls)
-            empty_answers += is_empty
-            asked_again = (retry and attempt <= MAX_RETRIES) or (
-                is_empty and empty_answers == 1  # asked for once more, with tools
-            )
             if message.tool_calls and not tools:  # they could never be answered
                 message = Message.assistant(message.content, reasoning=message.reasoning)
-            ctx.record(
-                ModelTurn(
-                    ctx.run_id,
-                    ctx.next_seq,
-                    ctx.clock.now(),
-                    f"{key}/{attempt}",
-                    message,
-                    response.usage,
-                    response.stop_reason,
-                    not asked_again,
-                )
+            empty_answers += is_empty(message)
+            asked_again = (retry and attempt <= MAX_RETRIES) or (
+                is_empty(message) and empty_answers == 1  # asked for once more, with tools
             )
+            answer = ModelResponse(message, spent, response.stop_reason)
+            _record(ctx, f"{key}/{attempt}", answer, not asked_again)
             if not asked_again:
                 return state, message
     except (asyncio.CancelledError, Exception) as cause:
         raise NodeTorn(state, cause) from None
     raise AssertionError("count() does not end")
+
+
+def _record(ctx: RunContext, key: str, response: ModelResponse, accepted: bool) -> None:
+    ctx.record(
+        ModelTurn(
+            ctx.run_id,
+            ctx.next_seq,
+            ctx.clock.now(),
+            key,
+            response.message,
+            response.usage,
+            response.stop_reason,
+            accepted,
+        )
+    )
+
+
+def _asked_before(ctx: RunContext, key: str) -> Sequence[ModelTurn]:
+    """The answers under this key that were not accepted, of a run that goes on."""
+    answers: list[ModelTurn] = []
+    for record in reversed(ctx.records):
+        if not isinstance(record, ModelTurn) or record.accepted:
+            break
+        if record.key.startswith(f"{key}/"):
+            answers.append(record)
+    return answers
+
+
+def is_empty(message: Message) -> bool:
+    """Neither text nor calls."""
+    return not (message.content or message.tool_calls)
 
 
 async def _ask(

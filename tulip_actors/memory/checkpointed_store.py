@@ -44,11 +44,13 @@ class CheckpointedStore:
 
     async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
         """See `RunStore`. At a checkpoint the state is saved before this returns."""
+        before = len(self._log.read(thread_id, 0))
         self._log.append(thread_id, epoch, records)
-        newest = [one for one in map(checkpoint_id_of, records) if one is not None]
-        if newest and any(record.run_id != thread_id for record in records):
-            state = _state_to_keep(self._log.read(thread_id, 0))
-            await self.checkpointer.save(state, thread_id, newest[-1])
+        for position, record in enumerate(records, before + 1):
+            checkpoint_id = checkpoint_id_of(record)
+            if checkpoint_id is not None and record.run_id != thread_id:
+                state = _state_to_keep(self._log.read(thread_id, 0)[:position])
+                await self.checkpointer.save(state, thread_id, checkpoint_id)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""

@@ -81,6 +81,10 @@ class RecordedCheckpointer(BaseCheckpointer):
         ids = map(checkpoint_id_of, await self.store.read(thread_id))
         return newest_first([one for one in ids if one is not None], limit)
 
+    async def delete(self, thread_id: str) -> bool:
+        """See `BaseCheckpointer`. Raises `ThreadBusy` while a run holds the thread."""
+        return await self.store.delete(thread_id)
+
 
 def state_at(records: Sequence[Record], checkpoint_id: str | None = None) -> AgentState | None:
     """The state that a thread's records give, or that at one of their checkpoints."""

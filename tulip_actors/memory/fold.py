@@ -45,13 +45,14 @@ class PendingTurn:
     """A turn that is not complete.
 
     By slot: results there are, the calls as they were admitted, the answers so far. `open` are the
-    questions without an answer.
+    questions without an answer; `reflection` is what the turn's reflection made, if it was due.
     """
 
     executions: dict[int, ToolFinished] = field(default_factory=dict)
     intents: dict[int, Intent] = field(default_factory=dict)
     answers: dict[int, list[Json]] = field(default_factory=dict)
     open: dict[str, Paused] = field(default_factory=dict)
+    reflection: Added | None = None
     _asked: dict[str, int] = field(default_factory=dict)
 
     def take(self, record: Record) -> None:
@@ -118,13 +119,13 @@ class Standing:
             case MetadataSet(entries=entries):
                 for key, value in entries.items():
                     self._state = self.state.with_metadata(key, value)
-            case Added(messages=messages, confidence=confidence):
-                self._complete_turn()
-                if confidence is not None:
-                    self._state = self.state.with_confidence(confidence)
+            case Added(confidence=None, messages=messages):
+                self._complete_turn(record)
                 self._state = self.state.with_messages(*messages)
+            case Added() if self.turn is not None:
+                self.turn.reflection = record
             case Checkpointed():
-                self._complete_turn()
+                self._complete_turn(record)
 
     def _begin(self, started: RunStarted) -> None:
         """The state that continues the thread: counters, budgets and confidence are fresh."""
@@ -163,7 +164,7 @@ class Standing:
         if not answer.key.startswith((TURN, SUMMARY)):
             return
         if answer.key.startswith(TURN):
-            self._complete_turn()
+            self._complete_turn(answer)
         state = self.state.with_token_usage(answer.usage)
         if answer.accepted:
             message = answer.message
@@ -178,25 +179,30 @@ class Standing:
             return  # the turn stays open for its answers
         self._close_turn()
         if ended.iterations > self.state.iteration:
-            self._state = self.state.next_iteration()
+            self._state = self.state.next_iteration(ended.at)
+        if ended.answer is not None:
+            self._state = self.state.with_message(Message.assistant(ended.answer))
         if ended.error is not None:
             self._state = self.state.with_error(ended.error)
 
-    def _complete_turn(self) -> None:
+    def _complete_turn(self, record: Record) -> None:
         if self.turn is not None:
             self._close_turn()
-            self._state = self.state.next_iteration()
+            self._state = self.state.next_iteration(record.at)
 
     def _close_turn(self) -> None:
-        """Answer the calls of the turn, in their order."""
+        """Answer the calls of the turn, in their order, and keep what reflection made of it."""
         turn, self.turn = self.turn, None
-        calls = self.state.messages[-1].tool_calls if turn is not None else ()
-        for slot, call in enumerate(calls):
-            finished = turn.executions.get(slot) if turn else None
+        if turn is None:
+            return
+        state = self.state
+        for slot, call in enumerate(state.messages[-1].tool_calls):
+            finished = turn.executions.get(slot)
             execution = finished.execution if finished else None
-            self._state = self.state.with_message(result_message(call, execution))
+            state = state.with_message(result_message(call, execution))
             if finished is not None and finished.is_counted:
-                self._state = self.state.with_tool_execution(finished.execution)
+                state = state.with_tool_execution(finished.execution)
+        self._state = state if turn.reflection is None else reflected(state, turn.reflection)
 
 
 def standing(records: Iterable[Record]) -> Standing:
@@ -252,6 +258,13 @@ def with_thought(state: AgentState, message: Message) -> AgentState:
         return state
     names = tuple(call.name for call in message.tool_calls)
     return state.with_reasoning_step(ReasoningStep(state.iteration, thought, names))
+
+
+def reflected(state: AgentState, reflection: Added) -> AgentState:
+    """The state with the confidence and the notes of a reflection."""
+    if reflection.confidence is not None:
+        state = state.with_confidence(reflection.confidence)
+    return state.with_messages(*reflection.messages)
 
 
 def result_message(call: ToolCall, execution: ToolExecution | None) -> Message:

@@ -24,16 +24,21 @@ class MemoryCheckpointer(RecordedCheckpointer):
         self._make: Callable[[], RunStore] = MemoryRunStore
         self._store: RunStore | None = None
 
-    def use(self, where: str, make: Callable[[], RunStore]) -> None:
-        """Settle where the threads are; the first agent does. Raises `ConfigError` for another."""
+    def use(self, where: str, make: Callable[[], RunStore] | None) -> None:
+        """Settle where the threads are, as the first agent does; None = in this process.
+
+        Raises `ConfigError` when they are elsewhere already.
+        """
         if self._where == where:
             return
-        if self._where is not None or self._store is not None:
+        if self._where is not None or (make is not None and self._store is not None):
             raise ConfigError(
                 f"checkpointer: this MemoryCheckpointer keeps its threads in "
                 f"{self._where or 'this process'} already, not in {where}; make another one"
             )
-        self._where, self._make = where, make
+        self._where = where
+        if make is not None:
+            self._make = make
 
     @property
     def store(self) -> RunStore:

@@ -1,0 +1,299 @@
+"""C44 and the page's `checkpointer=`: what is kept of threads, where, and what goes on from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loop.interrupting import ask_twice, asking
+from tests.loop.support import TOOLS, inline, performer, ran, script
+from tulip_actors import Agent, AgentState, ConfigError, InterruptNotPending, Role, ThreadBusy
+from tulip_actors.memory.backends import FileCheckpointer, MemoryCheckpointer
+from tulip_actors.memory.checkpointer import BaseCheckpointer
+
+ADD: Any = ["add", {"a": 1, "b": 1}]
+TURNS: list[Any] = [[["add", {"a": 1, "b": 1}]], [["add", {"a": 2, "b": 2}]], "done"]
+
+
+class Folder(BaseCheckpointer):
+    """A user's own: one JSON file per checkpoint, and nothing but the four methods."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def save(
+        self, state: AgentState, thread_id: str, checkpoint_id: str | None = None
+    ) -> str:
+        number = len(self._files(thread_id))
+        name = checkpoint_id or f"saved {number}"
+        path = self.folder / f"{thread_id}.{number:04}.json"
+        path.write_text(json.dumps({"id": name, "state": state.to_checkpoint()}))
+        return name
+
+    async def load(self, thread_id: str, checkpoint_id: str | None = None) -> AgentState | None:
+        for path in self._files(thread_id):
+            kept = json.loads(path.read_text())
+            if checkpoint_id in (None, kept["id"]):
+                return AgentState.from_checkpoint(kept["state"])
+        return None
+
+    async def list_checkpoints(self, thread_id: str, limit: int | None = None) -> Sequence[str]:
+        return [json.loads(path.read_text())["id"] for path in self._files(thread_id)][:limit]
+
+    async def delete(self, thread_id: str) -> bool:
+        files = self._files(thread_id)
+        for path in files:
+            path.unlink()
+        return bool(files)
+
+    def _files(self, thread_id: str) -> list[Path]:
+        return sorted(self.folder.glob(f"{thread_id}.*.json"), reverse=True)
+
+
+@pytest.fixture(params=["memory", "file", "own"])
+def checkpointer(request: pytest.FixtureRequest, tmp_path: Path) -> BaseCheckpointer:
+    """Each kind; nothing of it is shared with other tests."""
+    made: dict[str, BaseCheckpointer] = {
+        "memory": MemoryCheckpointer(),
+        "file": FileCheckpointer(tmp_path / "threads"),
+        "own": Folder(tmp_path),
+    }
+    return made[request.param]
+
+
+def again(checkpointer: BaseCheckpointer) -> BaseCheckpointer:
+    """The same threads as another process would open them; those in memory are where they are."""
+    if isinstance(checkpointer, MemoryCheckpointer):
+        return checkpointer
+    return type(checkpointer)(checkpointer.folder)  # type: ignore[call-arg,attr-defined]
+
+
+def player(checkpointer: BaseCheckpointer, **options: Any) -> Agent:
+    return Agent(
+        performer(),
+        [*TOOLS, asking, ask_twice],
+        runtime="inline",
+        checkpointer=checkpointer,
+        **options,
+    )
+
+
+async def test_a_conversation_goes_on_after_a_restart(checkpointer: BaseCheckpointer) -> None:
+    first = await ran(player(checkpointer), script(*TURNS), thread_id="t")
+    second = await ran(player(again(checkpointer)), script("again"), thread_id="t")
+    kept = list(second.ok.messages[: len(first.ok.messages)])
+    assert kept == list(first.ok.messages)
+    assert second.ok.iterations == 1, "counters are fresh"
+    assert second.ok.metrics.tool_calls == 0
+
+
+async def test_c20_an_idempotent_call_is_served_after_a_restart(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    prompt = script([["refund", {"path": path}]], "refunded")
+    await ran(player(checkpointer), prompt, thread_id="t")
+    second = await ran(player(again(checkpointer)), prompt, thread_id="t")
+    (execution,) = [one for one in second.ok.tool_executions if one.run_id == second.ok.run_id]
+    assert execution.result == "RF-1"
+    assert execution.idempotent_cache_hit
+
+
+async def test_c21_a_paused_run_goes_on_after_a_restart(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    prompt = script([["asking", {"path": path}], ["count", {"path": path + "2"}]], "over")
+    paused = await player(checkpointer).arun(prompt, thread_id="t", metadata={"who": "ann"})
+    assert paused.stop_reason == "interrupted"
+    (question,) = paused.interrupts
+    other = player(again(checkpointer))
+    ended = await other.aresume("yes", question.interrupt_id, "t")
+    assert ended.stop_reason == "complete"
+    assert ended.run_id == paused.run_id
+    assert ended.state.metadata == {"who": "ann"}
+    assert [one.result for one in ended.tool_executions] == ["asking: yes", "1"]
+    with pytest.raises(InterruptNotPending):
+        await other.aresume("yes", question.interrupt_id, "t")
+
+
+async def test_c21_of_two_answers_in_one_body_the_second_may_come_after_a_restart(
+    checkpointer: BaseCheckpointer,
+) -> None:
+    paused = await player(checkpointer).arun(script([["ask_twice", {}]], "over"), thread_id="t")
+    (first,) = paused.interrupts
+    paused_again = await player(again(checkpointer)).aresume("a", first.interrupt_id, "t")
+    (second,) = paused_again.interrupts
+    ended = await player(again(checkpointer)).aresume("b", second.interrupt_id, "t")
+    assert [one.result for one in ended.tool_executions] == ["a and b"]
+
+
+async def test_c21_an_answer_to_a_run_whose_thread_has_gone_on_is_refused(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    agent = player(checkpointer)
+    paused = await agent.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
+    later = await ran(agent, script("something else"), thread_id="t")
+    assert [m.content for m in later.ok.messages if m.role is Role.TOOL] == [
+        "result unavailable; the effect may have happened"
+    ]
+    (question,) = paused.interrupts
+    with pytest.raises(InterruptNotPending, match="has continued its thread 't' meanwhile"):
+        await agent.aresume("yes", question.interrupt_id)
+    after = await ran(agent, script("still there"), thread_id="t")
+    assert after.ok.text == "still there"
+
+
+async def test_there_is_a_checkpoint_at_the_end_of_a_run_and_every_n_turns(
+    checkpointer: BaseCheckpointer,
+) -> None:
+    agent = player(checkpointer, checkpoint_every_n_iterations=1)
+    run = await ran(agent, script(*TURNS), thread_id="t")
+    ids = await checkpointer.list_checkpoints("t")
+    assert len(ids) == len(set(ids)) == 3, "after two turns, and at the end"
+    assert list(ids[:2]) == list(await checkpointer.list_checkpoints("t", limit=2))
+    states = [await checkpointer.load("t", one) for one in ids]
+    assert [state and state.iteration for state in states] == [3, 2, 1]
+    assert [len(state.messages) for state in states if state] == [6, 5, 3]
+    newest = await checkpointer.load("t")
+    assert newest == states[0]
+    assert newest is not None
+    assert list(newest.messages) == list(run.ok.messages)
+    assert list(newest.tool_executions) == list(run.ok.tool_executions)
+
+
+async def test_without_the_interval_there_is_one_at_the_end_alone(
+    checkpointer: BaseCheckpointer,
+) -> None:
+    await ran(player(checkpointer), script(*TURNS), thread_id="t")
+    assert len(await checkpointer.list_checkpoints("t")) == 1
+
+
+async def test_what_nobody_kept_is_not_there(checkpointer: BaseCheckpointer) -> None:
+    assert await checkpointer.load("t") is None
+    assert list(await checkpointer.list_checkpoints("t")) == []
+    assert not await checkpointer.delete("t")
+    await ran(player(checkpointer), script("hi"), thread_id="t")
+    assert await checkpointer.load("t", "no such checkpoint") is None
+
+
+async def test_a_deleted_thread_begins_anew(checkpointer: BaseCheckpointer) -> None:
+    await ran(player(checkpointer), script("hi"), thread_id="t")
+    assert await checkpointer.delete("t")
+    run = await ran(player(again(checkpointer)), script("hi"), thread_id="t")
+    if not isinstance(checkpointer, Folder):  # its agent has the thread open
+        assert len(run.ok.messages) == 2
+
+
+async def test_a_run_goes_on_from_a_state_that_was_saved_by_hand(
+    checkpointer: BaseCheckpointer,
+) -> None:
+    await ran(player(checkpointer), script("hi"), thread_id="t")
+    state = await checkpointer.load("t")
+    assert state is not None
+    name = await checkpointer.save(state, "copy")
+    assert list(await checkpointer.list_checkpoints("copy")) == [name]
+    run = await ran(player(again(checkpointer)), script("again"), thread_id="copy")
+    assert [m.content for m in run.ok.messages if m.role is Role.ASSISTANT] == ["hi", "again"]
+
+
+async def test_nothing_is_saved_into_a_thread_that_a_run_holds(tmp_path: Path) -> None:
+    checkpointer = FileCheckpointer(tmp_path)
+    await checkpointer.acquire("t", "run_1", 60)
+    with pytest.raises(ThreadBusy):
+        await checkpointer.save(AgentState("r", "t", "a"), "t")
+
+
+async def test_f9_a_cancelled_run_is_flushed_before_it_ends(
+    checkpointer: BaseCheckpointer,
+) -> None:
+    agent = player(checkpointer)
+    handle = agent.start(script([["add", {"a": 1, "b": 1}]]), thread_id="t")
+    await agent.acancel()
+    async for _ in handle.events():
+        pass
+    state = await checkpointer.load("t")
+    assert state is not None
+    assert list(state.messages) == list((await handle.result()).messages)
+
+
+async def test_the_metadata_a_run_set_is_in_its_checkpoints(
+    checkpointer: BaseCheckpointer,
+) -> None:
+    agent = player(checkpointer, output_key="answer")
+    run = await ran(agent, script("forty-two"), thread_id="t", metadata={"a": 1})
+    state = await checkpointer.load("t")
+    assert state is not None
+    assert state.metadata == {"a": 1, "answer": "forty-two"} == run.ok.state.metadata
+
+
+async def test_c35_get_state_tells_where_a_thread_stands(runtime: str, tmp_path: Path) -> None:
+    agent = Agent(
+        performer(),
+        TOOLS,
+        runtime=runtime,
+        checkpointer=FileCheckpointer(tmp_path),
+        checkpoint_every_n_iterations=1,
+    )
+    async with agent:
+        assert await agent.get_state("t") is None
+        assert list(await agent.get_state_history("t")) == []
+        run = await ran(agent, script(*TURNS), thread_id="t")
+        state = await agent.get_state("t")
+        assert state is not None
+        assert list(state.messages) == list(run.ok.messages)
+        assert state.run_id == run.ok.run_id
+        history = await agent.get_state_history("t")
+        assert [one.iteration for one in history] == [3, 2, 1]
+        assert list(await agent.get_state_history("t", limit=1)) == [history[0]]
+
+
+async def test_c35_get_state_works_without_a_checkpointer(agent: Agent, thread: str) -> None:
+    run = await ran(agent, script([ADD], "two"), thread_id=thread)
+    state = await agent.get_state(thread)
+    assert state is not None
+    assert list(state.messages) == list(run.ok.messages)
+    without_thread = await ran(agent, script("x"))
+    assert await agent.get_state(without_thread.ok.run_id) is not None
+
+
+async def test_c16_a_memory_checkpointer_is_a_handle_that_agents_share(runtime: str) -> None:
+    checkpointer = MemoryCheckpointer()
+    agents = [
+        Agent(performer(), TOOLS, name=name, runtime=runtime, checkpointer=checkpointer)
+        for name in ("one", "two")
+    ]
+    async with agents[0], agents[1]:
+        await ran(agents[0], script("from one"), thread_id="t")
+        run = await ran(agents[1], script("from two"), thread_id="t")
+        assert len(run.ok.messages) == 4
+        state = await checkpointer.load("t")
+        assert state is not None
+        assert len(state.messages) == 4
+        other = MemoryCheckpointer()
+        stranger = Agent(performer(), TOOLS, runtime=runtime, checkpointer=other)
+        async with stranger:
+            run = await ran(stranger, script("alone"), thread_id="t")
+            assert len(run.ok.messages) == 2
+
+
+def test_a_memory_checkpointer_cannot_be_in_two_places() -> None:
+    checkpointer = MemoryCheckpointer()
+    inline("x", checkpointer=checkpointer)
+    with pytest.raises(ConfigError, match="keeps its threads in this process already, not"):
+        Agent(performer(), runtime="ray", checkpointer=checkpointer)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"checkpointer": "folder"}, "checkpointer: give MemoryCheckpointer"),
+        ({"checkpointer": MemoryCheckpointer}, "checkpointer: give MemoryCheckpointer"),
+        ({"checkpoint_every_n_iterations": 0}, "checkpoint_every_n_iterations: give a whole"),
+    ],
+)
+def test_what_is_no_checkpointer_is_refused_by_name(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        inline("x", **options)
