@@ -9,7 +9,7 @@ from tulip_actors.agent.handle import EventHandler
 from tulip_actors.agent.runner import Runner
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.ports import ChatModel, Runnable
-from tulip_actors.core.runs import RunRequest
+from tulip_actors.core.runs import OnBusy, RunRequest
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ToolError
 from tulip_actors.hooks.provider import HookProvider
@@ -36,6 +36,7 @@ class LoopOptions(TypedDict, total=False):
     token_budget: int | None
     time_budget_seconds: float | None
     output_key: str | None
+    on_busy: OnBusy
 
 
 class Agent(Runner[AgentResult]):
@@ -81,6 +82,11 @@ class Agent(Runner[AgentResult]):
     def runnable(self) -> Runnable[object]:
         """The loop over this agent's config."""
         return self._runnable
+
+    @property
+    def on_busy(self) -> OnBusy:
+        """What a run does whose thread another run holds."""
+        return self.config.on_busy
 
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
         """This agent as a tool of another: a call is a run of it, and returns its text.

@@ -18,6 +18,9 @@ from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message
 from tulip_actors.core.state import ToolExecution
 
+OnBusy: TypeAlias = Literal["refuse", "wait"]
+"""What a run does whose thread another run holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
@@ -42,7 +45,8 @@ class RunRequest:
 
     `parent_run_id`, `parent_call_id` and `specialist_id` are set on runs that a team or a tool
     started, and appear in every event's source. With `answer` it resumes the run of that id, whose
-    thread, metadata and the like are those it was started with.
+    thread, metadata and the like are those it was started with. `on_busy` says what becomes of it
+    while another run holds its thread: refused with `ThreadBusy`, or it waits.
     """
 
     run_id: str
@@ -55,6 +59,7 @@ class RunRequest:
     parent_call_id: str | None = None
     specialist_id: str | None = None
     answer: Answer | None = None
+    on_busy: OnBusy = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

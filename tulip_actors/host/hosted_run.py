@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from tulip_actors.core.calls import CallFinished, CallKey, CallLost, ToolRequest, ToolUpdate
@@ -32,6 +33,7 @@ from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import RecordWriter
 from tulip_actors.host.sink import RunSink
+from tulip_actors.host.thread_lines import Place, ThreadLines
 from tulip_actors.models.accumulate import as_response
 
 _log = logging.getLogger(__name__)
@@ -63,7 +65,13 @@ class HostedRun:
     """A run's context. Made by `RunHost`, which also ends it."""
 
     def __init__(
-        self, request: RunRequest, name: str, host_id: str, ports: HostPorts, publisher: Publisher
+        self,
+        request: RunRequest,
+        name: str,
+        host_id: str,
+        ports: HostPorts,
+        publisher: Publisher,
+        lines: ThreadLines,
     ) -> None:
         self.request = request
         self.agent_id = host_id
@@ -83,6 +91,10 @@ class HostedRun:
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
         self._inboxes: dict[CallKey, asyncio.Queue[ToolUpdate]] = {}
+        self._lines = lines
+        self._place: Place | None = None
+        if request.on_busy == "wait" and request.answer is None:
+            self._place = lines.join(request.thread_id)
 
     # what it is
 
@@ -299,11 +311,13 @@ class HostedRun:
         """Become the writer of the run's thread, and record with what the segment begins.
 
         Raises `RunNotFound` or `InterruptNotPending` for an answer to nothing; nothing is changed.
+        Raises `ThreadBusy` when another run holds the thread, or waits for it if that is wanted.
         """
         store, answer = self._ports.store, self.request.answer
         if answer is not None:
             await self._restore(answer)
-        self.epoch = await store.acquire(self.thread_id, self.run_id, LEASE_S)
+        self.epoch = await self._acquired()
+        self._began_s = self.clock.monotonic_s()  # a wait counts for no budget
         self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
         self._sink.follow(self._writer)
         now = self.clock.now()
@@ -312,6 +326,22 @@ class HostedRun:
         else:
             question = pending_interrupt(self._records, answer, self.run_id)
             self.record(Answered(self.run_id, self.next_seq, now, question, answer.response))
+
+    async def _acquired(self) -> int:
+        store, answer = self._ports.store, self.request.answer
+        acquire = partial(store.acquire, self.thread_id, self.run_id, LEASE_S)
+        if self.request.on_busy == "refuse":
+            return await acquire()
+        if self._place is None:  # only now is the thread of an answer known
+            self._place = self._lines.join(self.thread_id)
+        epoch = await self._place.acquired(acquire)
+        if answer is not None:
+            try:
+                await self._restore(answer)  # another run may have answered meanwhile
+            except Exception:
+                await store.release(self.thread_id, epoch)
+                raise
+        return epoch
 
     async def _restore(self, answer: Answer) -> None:
         """Take up the run's records, and the request with which it was started."""
@@ -345,8 +375,12 @@ class HostedRun:
         return await conducting
 
     def cancel(self, *, at_once: bool) -> None:
-        """Set the flag, or stop what is conducted. Once that has ended there is nothing to stop."""
+        """Set the flag, or stop what is conducted. Once that has ended there is nothing to stop.
+
+        A run that waits for its thread has not begun: either way it ends now.
+        """
         self.cancel_requested = True
+        self.stop_waiting()
         for child in self._children:
             child.cancel_at_boundary()
         if not at_once or self._stopped:
@@ -354,6 +388,16 @@ class HostedRun:
         self._stopped = True
         if self._conducting is not None:
             self._conducting.cancel()
+
+    def stop_waiting(self) -> None:
+        """End the run unless it has its thread, or is about to get it; from any thread."""
+        if self._place is not None:
+            self._place.give_up()
+
+    def leave(self) -> None:
+        """Let the next run of this host that waits have the thread."""
+        if self._place is not None:
+            self._lines.leave(self.thread_id, self._place)
 
     async def end(self, last: TerminateEvent) -> Exception | None:
         """Store the rest, emit the last event if the Runnable has not, give the thread back.
@@ -372,8 +416,9 @@ class HostedRun:
         return failure
 
     async def renew(self) -> None:
-        """Keep the thread's lease."""
-        await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
+        """Keep the thread's lease, if there is one yet."""
+        if self._writer is not None:
+            await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
 
     def deliver(self, update: ToolUpdate) -> None:
         """Hand an update of the executor to whoever made the call."""

@@ -16,6 +16,7 @@ from tulip_actors.host.feed import Feed
 from tulip_actors.host.hosted_run import LEASE_S, HostedRun
 from tulip_actors.host.ports import AgentStatus, HostPorts
 from tulip_actors.host.publisher import Publisher
+from tulip_actors.host.thread_lines import ThreadLines
 
 ENDED_RUNS_KEPT = 256
 """Ended runs that can still be followed from their start; older ones are on the bus only."""
@@ -39,6 +40,7 @@ class RunHost:
         self._restarts = restarts
         self._queued = queued
         self._publisher = Publisher(ports.bus)
+        self._lines = ThreadLines(ports.clock)
         self._active: dict[str, tuple[HostedRun, asyncio.Task[None]]] = {}
         self._ended: OrderedDict[str, Feed] = OrderedDict()
         self._background: list[asyncio.Task[None]] = []
@@ -57,7 +59,9 @@ class RunHost:
                 asyncio.ensure_future(self._route_updates()),
                 asyncio.ensure_future(self._renew_leases()),
             ]
-        run = HostedRun(request, self.runnable.name, self.id, self._ports, self._publisher)
+        run = HostedRun(
+            request, self.runnable.name, self.id, self._ports, self._publisher, self._lines
+        )
         task = asyncio.ensure_future(self._host(run))
         self._active[run.run_id] = (run, task)
         return run.feed
@@ -93,8 +97,13 @@ class RunHost:
         )
 
     async def stop(self, drain_s: float) -> None:
-        """Take no new run; let running ones end for up to `drain_s`, then cancel them."""
+        """Take no new run; let running ones end for up to `drain_s`, then cancel them.
+
+        Runs that wait for their thread have not begun, and are cancelled at once.
+        """
         self._stopping = True
+        for run, _ in self._active.values():
+            run.stop_waiting()
         tasks = [task for _, task in self._active.values()]
         if tasks and drain_s > 0:
             await asyncio.wait(tasks, timeout=drain_s)
@@ -106,7 +115,13 @@ class RunHost:
         await self._ports.executor.close()
 
     async def _host(self, run: HostedRun) -> None:
-        """A run's whole life here: begin, conduct, end, and the outcome for whoever follows."""
+        try:
+            await self._whole_life(run)
+        finally:
+            run.leave()
+
+    async def _whole_life(self, run: HostedRun) -> None:
+        """Begin, conduct, end, and the outcome for whoever follows."""
         result: object = None
         failure: BaseException | None = None
         try:

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from tulip_actors.core.interrupt import interrupt
 from tulip_actors.core.ports import ChatModel
+from tulip_actors.core.runs import OnBusy
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ConfigError
 from tulip_actors.hooks.provider import HookProvider
@@ -86,6 +87,8 @@ class AgentConfig(BaseModel):
     wall-clock time. A tool named in `terminal_tools` ends the run once it has succeeded. With
     `completion_mode="explicit"` an answer in text does not end the run; the tool
     `task_complete(summary)` does. `output_key` names the metadata entry that gets the final text.
+    `on_busy` says what a run does whose thread another run holds: "refuse" raises `ThreadBusy`,
+    "wait" goes on with the conversation once the thread is free.
     """
 
     model_config = ConfigDict(
@@ -139,6 +142,7 @@ class AgentConfig(BaseModel):
     output_key: str | None = Field(
         None, min_length=1, description="give the name of a metadata entry, or None"
     )
+    on_busy: OnBusy = Field("refuse", description="give 'refuse' or 'wait'")
 
     @classmethod
     def checked(cls, **fields: object) -> AgentConfig:
