@@ -5,7 +5,6 @@ What may live here: the handle's side of a run, once for both. What a run does i
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -69,7 +68,9 @@ class Runner(ABC, Generic[ResultT]):
         self.runtime = checked_runtime(runtime)
         self.options = actor or ActorOptions()
         self.namespace = namespace or DEFAULT_NAMESPACE
-        self._callback = callback_handler
+        self._handlers: tuple[EventHandler, ...] = (
+            () if callback_handler is None else (callback_handler,)
+        )
         self._host: HostClient | None = None
         self._runs: dict[str, tuple[str, Feed]] = {}
         self._last_run: dict[str | None, str] = {}
@@ -222,17 +223,18 @@ class Runner(ABC, Generic[ResultT]):
 
     async def result_of(self, request: RunRequest) -> ResultT:
         """Run exactly this to its end; what `arun` builds on."""
-        feed = self._begin(request, events=self._callback is not None)
+        feed = self._begin(request, events=bool(self._handlers))
+        handle = self._handle(request, feed)
         try:
-            if self._callback is not None:
-                await self._handle(request, feed).told()
+            if self._handlers:
+                await handle.told()
             return cast(ResultT, await feed.ended())
-        except asyncio.CancelledError:
-            self._client.cancel([request.run_id], at_once=True)
+        except BaseException:  # also what a handler raised: nobody follows the run any more
+            handle.cancel()
             raise
 
     def _handle(self, request: RunRequest, feed: Feed) -> RunHandle[ResultT]:
-        return RunHandle(request.run_id, feed, self._client, callback=self._callback)
+        return RunHandle(request.run_id, feed, self._client, handlers=self._handlers)
 
     def _request(self, prompt: str, **options: Unpack[RunOptions]) -> RunRequest:
         return replace(_request(prompt, **options), on_busy=self.on_busy)
@@ -262,7 +264,7 @@ class Runner(ABC, Generic[ResultT]):
     def __getstate__(self) -> dict[str, object]:
         state = dict(self.__dict__)
         state["_host"], state["_runs"] = None, {}
-        state["_callback"] = None  # it belongs to this process
+        state["_handlers"] = ()  # they belong to this process
         return state
 
 

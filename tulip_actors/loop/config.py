@@ -14,7 +14,8 @@ from tulip_actors.core.ports import ChatModel
 from tulip_actors.core.runs import OnBusy
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ConfigError
-from tulip_actors.hooks.provider import HookProvider
+from tulip_actors.hooks.chain import overrides
+from tulip_actors.hooks.provider import STEERING, HookProvider
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.registry import ToolRegistry
 
@@ -53,16 +54,28 @@ def _tools(value: object) -> object:
 def _hooks(value: object) -> object:
     hooks = tuple(value) if isinstance(value, list) else value
     for hook in hooks if isinstance(hooks, tuple) else ():
-        if not isinstance(hook, HookProvider):
-            continue
-        if not isinstance(hook.priority, int):
-            raise ConfigError(f"hooks: the priority of {hook!r:.80} is no number")
-        if inspect.iscoroutinefunction(hook.on_event):
-            raise ConfigError(
-                f"hooks: on_event of {type(hook).__name__} is async, but events are not awaited; "
-                "write it plain"
-            )
+        if isinstance(hook, HookProvider):
+            _check_hook(hook)
     return hooks
+
+
+def _check_hook(hook: HookProvider) -> None:
+    name = type(hook).__name__
+    if not isinstance(hook.priority, int):
+        raise ConfigError(f"hooks: the priority of {hook!r:.80} is no number")
+    if inspect.iscoroutinefunction(hook.on_event):
+        raise ConfigError(
+            f"hooks: on_event of {name} is async, but events are not awaited; write it plain"
+        )
+    where: object = hook.runs_in
+    if where not in ("actor", "caller"):
+        raise ConfigError(f"hooks: runs_in of {name} is 'actor' or 'caller', not {where!r:.80}")
+    steers = [callback for callback in STEERING if overrides(hook, callback)]
+    if where == "caller" and steers:
+        raise ConfigError(
+            f"hooks: {name} has {', '.join(steers)}, which the loop waits for, so it cannot have "
+            "runs_in = 'caller': that is for hooks with on_event alone"
+        )
 
 
 def _names(value: object) -> object:
