@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
 
-from tulip_actors.core.calls import CallFinished, CallKey, CallLost, ToolRequest, ToolUpdate
-from tulip_actors.core.current import CURRENT_RUN
+from tulip_actors.core.calls import (
+    CallEmitted,
+    CallFinished,
+    CallKey,
+    CallLost,
+    CallReport,
+    CallSetMetadata,
+    ToolRequest,
+    ToolUpdate,
+)
+from tulip_actors.core.codec import unpack_event
+from tulip_actors.core.current import checked_entry, checked_event, principal_of, serving
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.events import TerminateEvent, TulipEvent
-from tulip_actors.core.frozen import Json, freeze
+from tulip_actors.core.frozen import Json
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
 from tulip_actors.core.runs import (
@@ -22,21 +31,21 @@ from tulip_actors.core.runs import (
     Answered,
     ModelResponse,
     ModelTurn,
-    Paused,
     Record,
     RunRequest,
     RunStarted,
 )
-from tulip_actors.errors import InterruptNotPending, RunCancelled, RunNotFound
+from tulip_actors.errors import RunCancelled
 from tulip_actors.host.feed import Feed
+from tulip_actors.host.forwarded import Forwarded
 from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import RecordWriter
+from tulip_actors.host.resuming import paused_run, pending_interrupt
 from tulip_actors.host.sink import RunSink
 from tulip_actors.host.thread_lines import Place, ThreadLines
+from tulip_actors.host.watchers import Watchers
 from tulip_actors.models.accumulate import as_response
-
-_log = logging.getLogger(__name__)
 
 LEASE_S = 60.0
 """How long a thread stays ours without a sign of life; renewed at a third of it."""
@@ -44,21 +53,6 @@ LEASE_S = 60.0
 
 CHILD_END_S = 5.0
 """How long a cancelled run waits for the end of a child: the grace of a body, and some more."""
-
-
-class Forwarded:
-    """A child's events on their way to its parent's stream, from where they were left."""
-
-    def __init__(self, child: ChildRun, sink: RunSink) -> None:
-        self._child = child
-        self._sink = sink
-        self._position = 0
-
-    async def to_the_end(self) -> None:
-        """Pass on what the child emits until it has ended."""
-        async for entries in self._child.packed_events(self._position):
-            self._position += len(entries)
-            self._sink.forward(entries)
 
 
 class HostedRun:
@@ -85,9 +79,8 @@ class HostedRun:
         self._writer: RecordWriter | None = None
         self._records: list[Record] = []
         self._children: set[ChildRun] = set()
-        self._watcher_failure: Exception | None = None
         self._new_metadata: dict[str, Json] = {}
-        self._watchers: list[Callable[[TulipEvent], None]] = []
+        self._watchers = Watchers()
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
         self._inboxes: dict[CallKey, asyncio.Queue[ToolUpdate]] = {}
@@ -136,43 +129,36 @@ class HostedRun:
 
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`. A watcher that raises never tears out the node that emits."""
-        if self.terminated:
-            return
-        stamped = self._sink.emit(event)
-        for watcher in self._watchers:
-            try:
-                watcher(stamped)
-            except Exception as failure:  # raised where the node may be left
-                self._watchers = []
-                if isinstance(event, TerminateEvent):
-                    _log.exception("a hook's on_event failed on the last event")
-                else:
-                    self._watcher_failure = failure
-                return
+        if not self.terminated:
+            self._watchers.show(self._sink.emit(checked_event(event)))
+
+    def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
+        """See `RunContext`."""
+        self._watchers.add(watcher)
 
     def raise_watcher_failure(self) -> None:
         """See `RunContext`."""
-        failure, self._watcher_failure = self._watcher_failure, None
-        if failure is not None:
-            raise failure
+        self._watchers.raise_failure()
 
     @property
     def metadata(self) -> Mapping[str, Json]:
         """See `RunContext`."""
         return self.request.metadata
 
+    @property
+    def principal(self) -> str | None:
+        """See `RunContext`."""
+        return principal_of(self.request.metadata)
+
     def set_metadata(self, key: str, value: object) -> None:
         """See `RunContext`."""
-        self._new_metadata[key] = freeze(value, f"metadata.{key}")
+        name, frozen = checked_entry(key, value)
+        self._new_metadata[name] = frozen
 
     def take_metadata(self) -> Mapping[str, Json]:
         """See `RunContext`."""
         taken, self._new_metadata = self._new_metadata, {}
         return taken
-
-    def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
-        """See `RunContext`."""
-        self._watchers.append(watcher)
 
     @property
     def elapsed_s(self) -> float:
@@ -295,6 +281,9 @@ class HostedRun:
             executor.submit(requests)
             while pending:
                 update = await inbox.get()
+                if isinstance(update, CallEmitted | CallSetMetadata):
+                    self._hear(update)
+                    continue
                 if isinstance(update, CallFinished | CallLost):
                     pending.discard(update.key)
                 yield update
@@ -304,6 +293,14 @@ class HostedRun:
             if pending:
                 await asyncio.shield(executor.cancel(sorted(pending)))
             executor.release([request.key for request in requests])
+
+    def _hear(self, report: CallReport) -> None:
+        """What a body tells. Taken where its call is followed, so in order with what becomes of it,
+        and with this run as the current one of whoever watches."""
+        if isinstance(report, CallEmitted):
+            self.emit(unpack_event(report.packed))
+        else:
+            self._new_metadata[report.name] = report.value
 
     # for the host
 
@@ -345,18 +342,8 @@ class HostedRun:
 
     async def _restore(self, answer: Answer) -> None:
         """Take up the run's records, and the request with which it was started."""
-        store = self._ports.store
-        thread_id = await store.find(self.run_id)
-        records = () if thread_id is None else await store.read(thread_id)
-        own = [record for record in records if record.run_id == self.run_id]
-        started = next((one for one in own if isinstance(one, RunStarted)), None)
-        if started is None:
-            raise RunNotFound(
-                f"there is no run {self.run_id} to resume: its records are not in this store",
-                run_id=self.run_id,
-            )
-        pending_interrupt(own, answer, self.run_id)
-        self.request = replace(started.request, answer=answer)
+        started, own = await paused_run(self._ports.store, self.run_id, answer)
+        self.request = replace(started, answer=answer)
         self._records = own
         self.responses_recorded = sum(isinstance(record, ModelTurn) for record in own)
         self._sink.resume(self.request, own[-1].seq + 1)
@@ -366,8 +353,8 @@ class HostedRun:
 
         However early a cancel comes, it takes its first step, so that an agent ends its own way.
         """
-        CURRENT_RUN.set(self)
-        conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
+        with serving(self, self):
+            conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
         await asyncio.sleep(0)
         self._conducting = conducting
         if self._stopped:
@@ -431,19 +418,3 @@ class HostedRun:
     def _still_wanted(self) -> None:
         if self.cancel_requested:
             raise RunCancelled(f"run {self.run_id} was cancelled", run_id=self.run_id)
-
-
-def pending_interrupt(records: Sequence[Record], answer: Answer, run_id: str) -> str:
-    """The id of the question that an answer is for. Raises `InterruptNotPending`."""
-    answered = {one.interrupt_id for one in records if isinstance(one, Answered)}
-    asked = [one.interrupt_id for one in records if isinstance(one, Paused)]
-    pending = [one for one in asked if one not in answered]
-    if answer.interrupt_id is None and len(pending) == 1:
-        return pending[0]
-    if answer.interrupt_id in pending:
-        return str(answer.interrupt_id)
-    what = "no id was given" if answer.interrupt_id is None else f"not {answer.interrupt_id!r}"
-    raise InterruptNotPending(
-        f"run {run_id} waits for an answer to: {', '.join(pending) or 'nothing'}; {what}",
-        run_id=run_id,
-    )
