@@ -191,6 +191,30 @@ async def test_c12_an_answer_waits_too(waiting: Agent, thread: str, path: str) -
     await active(waiting, 0)
 
 
+@pytest.mark.parametrize("on_busy", ["refuse", "wait"])
+async def test_c12_an_answer_that_did_not_get_the_thread_leaves_the_question_open(
+    runtime: str, thread: str, path: str, on_busy: Any
+) -> None:
+    async with Agent(performer(), [holds, asks], runtime=runtime, on_busy=on_busy) as agent:
+        prompt = script([["asks", {"question": "ok?"}]], "done")
+        paused = agent.start(prompt, thread_id=thread)
+        before = [event async for event in paused.events()]
+        question = (await within(paused.result())).interrupts[0].interrupt_id
+        first = await holding(agent, path, thread)
+        answer = asyncio.ensure_future(agent.aresume("no", question))
+        if on_busy == "wait":
+            await active(agent, 2)
+            await agent.acancel(run_id=paused.run_id)
+        with pytest.raises(RunCancelled if on_busy == "wait" else ThreadBusy):
+            await within(answer)
+        let_go(path)
+        await within(first.result())
+        events = [event async for event in agent.resume("yes", question)]
+        said = [event.source.seq for event in [*before, *events] if event.source]
+        assert said == list(range(len(said)))
+        assert events[-1].stop_reason == "complete"  # type: ignore[attr-defined]
+
+
 # inline: what needs a clock or a look inside
 
 

@@ -324,6 +324,11 @@ class HostedRun:
             question = pending_interrupt(self._records, answer, self.run_id)
             self.record(Answered(self.run_id, self.next_seq, now, question, answer.response))
 
+    @property
+    def begun(self) -> bool:
+        """True once the run has its thread."""
+        return self._writer is not None
+
     async def _acquired(self) -> int:
         store, answer = self._ports.store, self.request.answer
         acquire = partial(store.acquire, self.thread_id, self.run_id, LEASE_S)
@@ -404,7 +409,7 @@ class HostedRun:
 
     async def renew(self) -> None:
         """Keep the thread's lease, if there is one yet."""
-        if self._writer is not None:
+        if self.begun:
             await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
 
     def deliver(self, update: ToolUpdate) -> None:

@@ -11,7 +11,7 @@ from tulip_actors.core.events import TerminateEvent
 from tulip_actors.core.ports import Runnable, RunResult
 from tulip_actors.core.runs import RunRequest
 from tulip_actors.core.termination import STOP_REASONS
-from tulip_actors.errors import InterruptNotPending, RunCancelled, RunError, RunNotFound, TulipError
+from tulip_actors.errors import RunCancelled, RunError, RunNotFound, TulipError
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.hosted_run import LEASE_S, HostedRun
 from tulip_actors.host.ports import AgentStatus, HostPorts
@@ -127,14 +127,15 @@ class RunHost:
         try:
             await run.begin()
             result = await run.conducted(self.runnable)
-        except InterruptNotPending as refused:  # nothing began, so nothing ends
-            del self._active[run.run_id]
-            run.feed.close(error=refused)
-            return
         except asyncio.CancelledError:
             failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
         except Exception as error:  # kept as the run's outcome, for whoever asks for it
             failure = error
+        if failure is not None and not run.begun and run.request.answer is not None:
+            # no segment began, so none ends: the question is as open as before
+            del self._active[run.run_id]
+            run.feed.close(error=failure)
+            return
         try:
             store_failure = await run.end(last_event(run.run_id, result, failure))
         except Exception as error:  # never leave anybody waiting
