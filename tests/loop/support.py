@@ -35,6 +35,7 @@ from tulip_actors import (
     tool,
 )
 from tulip_actors.agent.runtimes import runtime_named
+from tulip_actors.core.current import current_context
 from tulip_actors.core.messages import ToolCall
 from tulip_actors.core.runs import Record
 from tulip_actors.hooks import (
@@ -84,7 +85,7 @@ def script(*turns: object) -> str:
 
 def perform(messages: Sequence[Message], tools: object) -> ModelResponse:
     """The turn of the newest script that comes next; the last one is played for ever."""
-    run = current_run()
+    run = current_context()
     assert run is not None
     turns = json.loads(run.request.input)
     if turns == ["heard"]:
@@ -230,7 +231,7 @@ class Puppet(HookProvider):
         key = (run.run_id, callback)
         time = self.times[key] = self.times.get(key, 0) + 1
         run.emit(CausalNodeEvent(node_id=callback, label=told, node_type=self.name))
-        plan = cast(Mapping[str, Any], run.request.metadata.get(self.name, {})).get(callback, ())
+        plan = cast(Mapping[str, Any], run.metadata.get(self.name, {})).get(callback, ())
         step = plan[time - 1] if time <= len(plan) else None
         if step == "raise":
             raise HookTrouble(f"{callback} of {self.name}")
@@ -239,7 +240,7 @@ class Puppet(HookProvider):
 
     async def on_before_invocation(self, prompt: str, state: AgentState) -> AgentState | None:
         self.act("on_before_invocation", prompt)
-        note = current_run().request.metadata.get("note")  # type: ignore[union-attr]
+        note = current_run().metadata.get("note")  # type: ignore[union-attr]
         return None if note is None else state.with_message(Message.system(str(note)))
 
     def on_after_invocation(self, state: AgentState, success: bool) -> None:
@@ -282,7 +283,7 @@ class Watcher(HookProvider):
 
     def on_event(self, event: TulipEvent) -> None:
         run = current_run()
-        watch = run and run.request.metadata.get("watch")
+        watch = run and run.metadata.get("watch")
         if watch:
             mark(str(watch))
 

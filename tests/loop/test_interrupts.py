@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.loop.support import inline, ran
 from tulip_actors import (
     Agent,
+    AgentState,
+    HookProvider,
     InterruptEvent,
     RunNotFound,
     TerminateEvent,
@@ -184,3 +187,16 @@ async def test_c13_explicit_mode_offers_ask_user_and_task_complete() -> None:
         assert [one.question for one in paused.interrupts] == ["red or blue?"]
         result = await agent.aresume("red")
     assert (result.stop_reason, result.text) == ("complete", "red")
+
+
+async def test_c7_a_run_whose_hook_raises_the_error_of_another_runs_question_ends_as_it_should(
+    thread: str,
+) -> None:
+    class Resumes(HookProvider):
+        def on_iteration_start(self, iteration: int, state: AgentState) -> None:
+            raise InterruptNotPending("another run waits for no answer")
+
+    run = await ran(inline("x", hooks=[Resumes()]), "x", thread_id=thread)
+    assert isinstance(run.failure, InterruptNotPending)
+    assert run.end.reason == "error"
+    assert (await ran(inline("free"), "x", thread_id=thread)).ok.message == "free"

@@ -153,7 +153,7 @@ class Bomb(HookProvider):
         run = current_run()
         assert run is not None
         self.seen[run.run_id] += 1
-        plan: Any = run.request.metadata["puppet"]
+        plan: Any = run.metadata["puppet"]
         is_due = self.seen[run.run_id] == plan.get("bomb")
         if is_due and not isinstance(event, TerminateEvent):
             raise HookTrouble("on_event")

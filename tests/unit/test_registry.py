@@ -9,8 +9,26 @@ from typing import Any
 
 import pytest
 
-from tulip_actors import ConfigError, Tool, ToolContext, ToolError, ToolNotFound, tool
-from tulip_actors.core.calls import CallKey, CallScope, ToolOutcome
+from tulip_actors import (
+    CausalNodeEvent,
+    ConfigError,
+    NotSerialisable,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolNotFound,
+    TulipEvent,
+    tool,
+)
+from tulip_actors.core.calls import (
+    CallEmitted,
+    CallKey,
+    CallReport,
+    CallScope,
+    CallSetMetadata,
+    ToolOutcome,
+)
+from tulip_actors.core.codec import unpack_event
 from tulip_actors.tools import ToolRegistry
 
 
@@ -73,6 +91,7 @@ class Children:
 
     def __init__(self) -> None:
         self.asked: list[tuple[CallKey, str, list[dict[str, Any]]]] = []
+        self.told: list[CallReport] = []
 
     async def call(
         self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Any]]
@@ -90,6 +109,9 @@ class Children:
             for one in arguments
         ]
 
+    def tell(self, report: CallReport) -> None:
+        self.told.append(report)
+
 
 KEY = CallKey("run_1", 2, 1)
 
@@ -103,6 +125,28 @@ def test_a_context_tells_whose_call_it_is() -> None:
     ctx = a_context(Children())
     assert (ctx.run_id, ctx.thread_id, ctx.agent, ctx.iteration) == ("run_1", "thread", "bob", 2)
     assert (ctx.metadata, ctx.tool_call_id, ctx.attempt) == ({"user": 7}, "call_1", 1)
+
+
+def test_c27_what_a_context_tells_of_its_run_is_told_under_the_key_of_its_call() -> None:
+    children = Children()
+    ctx = a_context(children)
+    event = CausalNodeEvent(node_id="a", label="A")
+    ctx.emit(event)
+    ctx.set_metadata("seen", [1])
+    emitted, entry = children.told
+    assert isinstance(emitted, CallEmitted)
+    assert (emitted.key, unpack_event(emitted.packed)) == (KEY, event)
+    assert entry == CallSetMetadata(KEY, "seen", [1])
+
+
+def test_c27_an_event_that_cannot_be_read_elsewhere_is_refused_where_it_is_emitted() -> None:
+    class Own(TulipEvent):
+        event_type: str = "own"
+
+    children = Children()
+    with pytest.raises(NotSerialisable, match="not an event of this release"):
+        a_context(children).emit(Own())
+    assert children.told == []
 
 
 def test_the_idempotency_key_names_the_call_and_nothing_else() -> None:

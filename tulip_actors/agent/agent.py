@@ -11,10 +11,11 @@ from tulip_actors.agent.runner import Runner
 from tulip_actors.agent.runtimes import runtime_named
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.ports import ChatModel, Runnable, RunStore
-from tulip_actors.core.runs import RunRequest
+from tulip_actors.core.runs import OnBusy, RunRequest
 from tulip_actors.core.state import AgentState
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ToolError
+from tulip_actors.hooks.chain import observers
 from tulip_actors.hooks.provider import HookProvider
 from tulip_actors.host.ports import ActorOptions
 from tulip_actors.loop.agent_runnable import AgentRunnable
@@ -44,6 +45,7 @@ class LoopOptions(TypedDict, total=False):
     output_key: str | None
     checkpointer: BaseCheckpointer | RunStore | None
     checkpoint_every_n_iterations: int | None
+    on_busy: OnBusy
 
 
 class Agent(Runner[AgentResult]):
@@ -53,7 +55,8 @@ class Agent(Runner[AgentResult]):
     handed over here is copied when the actor starts, and later changes are seen on neither side.
     With `runtime="inline"` (or TULIP_RUNTIME=inline) everything runs in this process and is shared.
     One agent serves any number of runs at once. `callback_handler(event)` is called in the
-    caller's process with every event of the runs that are awaited or iterated here.
+    caller's process with every event of the runs that are awaited or iterated here, after the hooks
+    with `runs_in = "caller"`; these are not in `config`, which travels to the actor.
 
     Raises `ConfigError`, naming the argument and what would be right.
     """
@@ -80,9 +83,13 @@ class Agent(Runner[AgentResult]):
             namespace=namespace,
             callback_handler=callback_handler,
         )
-        self.config = AgentConfig.checked(
+        config = AgentConfig.checked(
             name=label, model=model, tools=tools, system_prompt=system_prompt, **options
         )
+        here = [hook for hook in config.hooks if hook.runs_in == "caller"]
+        there = tuple(hook for hook in config.hooks if hook.runs_in == "actor")
+        self._handlers = (*observers(here), *self._handlers)
+        self.config = config.model_copy(update={"hooks": there})
         self._runnable = AgentRunnable(self.config)
         checkpointer = self.config.checkpointer
         if isinstance(checkpointer, MemoryCheckpointer):
@@ -92,6 +99,11 @@ class Agent(Runner[AgentResult]):
     def runnable(self) -> Runnable[object]:
         """The loop over this agent's config."""
         return self._runnable
+
+    @property
+    def on_busy(self) -> OnBusy:
+        """What a run does whose thread another run holds."""
+        return self.config.on_busy
 
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
         """This agent as a tool of another: a call is a run of it, and returns its text.

@@ -3,7 +3,6 @@ does not."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import inspect
 import sys
@@ -66,13 +65,13 @@ class RunHandle(Generic[ResultT]):
         feed: Feed,
         client: HostClient,
         after: str | None = None,
-        callback: EventHandler | None = None,
+        handlers: Sequence[EventHandler] = (),
     ) -> None:
         self.run_id = run_id
         self._feed = feed
         self._client = client
         self._after = after
-        self._callback = callback
+        self._handlers = handlers
         self._cursor = Cursor(after)
 
     @property
@@ -90,7 +89,7 @@ class RunHandle(Generic[ResultT]):
 
         Without `after` the handle's own is taken, if it was attached with one. Leaving the
         iteration does not touch the run. Raises what the run raised, after the TerminateEvent
-        that reports it.
+        that reports it, and what a handler raises, which does not touch the run either.
         """
         cursor = self._cursor = Cursor(after or self._after)
         async for batch in self._feed.batches():
@@ -101,15 +100,16 @@ class RunHandle(Generic[ResultT]):
         raise_failure(self._feed, self.run_id)
 
     async def told(self) -> None:
-        """Hand every event to the callback, to the run's end; what the run raised is not raised."""
+        """Hand every event to the handlers, to the run's end; what the run raised is not raised."""
         async for batch in self._feed.batches():
             for entry in batch:
                 await self._tell(entry.event)
 
     async def _tell(self, event: TulipEvent) -> None:
-        answer = None if self._callback is None else self._callback(event)
-        if inspect.isawaitable(answer):
-            await answer
+        for handler in self._handlers:
+            answer = handler(event)
+            if inspect.isawaitable(answer):
+                await answer
 
     async def packed_events(self, start: int = 0) -> AsyncIterator[Sequence[Emitted]]:
         """The same from a position, for a team that passes them on undecoded."""
@@ -138,7 +138,7 @@ class RunStream(Generic[ResultT]):
     """`agent.run(...)`: the events of a run that lives as long as somebody reads them.
 
     The run starts with the first event asked for. Breaking out of the loop, `aclose`, a cancelled
-    reader or losing the stream cancels it.
+    reader, a handler that raises or losing the stream cancels it.
     """
 
     def __init__(self, start: Callable[[], RunHandle[ResultT]]) -> None:
@@ -158,7 +158,9 @@ class RunStream(Generic[ResultT]):
             self._events = self._handle.events()
         try:
             return await anext(self._events)
-        except asyncio.CancelledError:
+        except StopAsyncIteration:
+            raise
+        except BaseException:
             self._handle.cancel()
             raise
 

@@ -5,9 +5,9 @@ What may live here: the handle's side of a run, once for both. What a run does i
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 
@@ -16,7 +16,7 @@ from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE, checked_runtime, runt
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.frozen import EMPTY, freeze, freeze_object
 from tulip_actors.core.ports import Runnable
-from tulip_actors.core.runs import Answer, RunRequest
+from tulip_actors.core.runs import Answer, OnBusy, RunRequest
 from tulip_actors.errors import ConfigError, RunNotFound
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.portal import portal
@@ -68,7 +68,9 @@ class Runner(ABC, Generic[ResultT]):
         self.runtime = checked_runtime(runtime)
         self.options = actor or ActorOptions()
         self.namespace = namespace or DEFAULT_NAMESPACE
-        self._callback = callback_handler
+        self._handlers: tuple[EventHandler, ...] = (
+            () if callback_handler is None else (callback_handler,)
+        )
         self._host: HostClient | None = None
         self._runs: dict[str, tuple[str, Feed]] = {}
         self._last_run: dict[str | None, str] = {}
@@ -83,6 +85,11 @@ class Runner(ABC, Generic[ResultT]):
     def runnable(self) -> Runnable[object]:
         """What the host conducts."""
 
+    @property
+    def on_busy(self) -> OnBusy:
+        """What a run does whose thread another run holds: a team's is refused."""
+        return "refuse"
+
     def members(self) -> Sequence[Runner[Any]]:
         """What a run of this one will run in turn: their actors are made together with ours."""
         return ()
@@ -95,12 +102,12 @@ class Runner(ABC, Generic[ResultT]):
         The run lives as long as it is read: leaving the loop cancels it. Raises what the run
         raised, after the TerminateEvent. Options: `RunOptions`.
         """
-        request = _request(prompt, **options)
+        request = self._request(prompt, **options)
         return RunStream(lambda: self.begin(request))
 
     async def arun(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
         """Run to the end and return the result. Cancelling the awaiting task cancels the run."""
-        return await self.result_of(_request(prompt, **options))
+        return await self.result_of(self._request(prompt, **options))
 
     def run_sync(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
         """`arun` from code that is not async: a script, a thread, a notebook, a Ray task."""
@@ -113,7 +120,7 @@ class Runner(ABC, Generic[ResultT]):
         The first one in code that is not async connects to the cluster, and raises what fails in
         that.
         """
-        return self.begin(_request(prompt, **options))
+        return self.begin(self._request(prompt, **options))
 
     def begin(self, request: RunRequest) -> RunHandle[ResultT]:
         """Start exactly this run; returns at once. What `start` and teams build on."""
@@ -216,17 +223,21 @@ class Runner(ABC, Generic[ResultT]):
 
     async def result_of(self, request: RunRequest) -> ResultT:
         """Run exactly this to its end; what `arun` builds on."""
-        feed = self._begin(request, events=self._callback is not None)
+        feed = self._begin(request, events=bool(self._handlers))
+        handle = self._handle(request, feed)
         try:
-            if self._callback is not None:
-                await self._handle(request, feed).told()
+            if self._handlers:
+                await handle.told()
             return cast(ResultT, await feed.ended())
-        except asyncio.CancelledError:
-            self._client.cancel([request.run_id], at_once=True)
+        except BaseException:  # also what a handler raised: nobody follows the run any more
+            handle.cancel()
             raise
 
     def _handle(self, request: RunRequest, feed: Feed) -> RunHandle[ResultT]:
-        return RunHandle(request.run_id, feed, self._client, callback=self._callback)
+        return RunHandle(request.run_id, feed, self._client, handlers=self._handlers)
+
+    def _request(self, prompt: str, **options: Unpack[RunOptions]) -> RunRequest:
+        return replace(_request(prompt, **options), on_busy=self.on_busy)
 
     def _answer(
         self, response: object, interrupt_id: str | None, thread_id: str | None
@@ -253,7 +264,7 @@ class Runner(ABC, Generic[ResultT]):
     def __getstate__(self) -> dict[str, object]:
         state = dict(self.__dict__)
         state["_host"], state["_runs"] = None, {}
-        state["_callback"] = None  # it belongs to this process
+        state["_handlers"] = ()  # they belong to this process
         return state
 
 

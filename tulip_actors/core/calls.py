@@ -71,6 +71,7 @@ class CallScope:
     agent_id: str
     iteration: int = 0
     metadata: Mapping[str, Json] = EMPTY
+    principal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,23 @@ class CallStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class CallEmitted:
+    """The body emitted an event, packed as the bus carries it."""
+
+    key: CallKey
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CallSetMetadata:
+    """The body set an entry of the run's metadata."""
+
+    key: CallKey
+    name: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
 class CallFinished:
     """The body ended, one way or the other."""
 
@@ -165,7 +183,10 @@ class CallLost:
     started: bool
 
 
-ToolUpdate: TypeAlias = CallSubmitted | CallStarted | CallFinished | CallLost
+CallReport: TypeAlias = CallEmitted | CallSetMetadata
+"""What a running body tells of its run. Every one comes before the call's `CallFinished`."""
+
+ToolUpdate: TypeAlias = CallSubmitted | CallStarted | CallReport | CallFinished | CallLost
 
 
 class CallStatus(StrEnum):

@@ -1,14 +1,72 @@
-"""Which run the present code serves, carried by the context of its task."""
+"""Which run the present code serves, carried by the context of its task or thread.
+
+What may live here: finding the run, and the checks of what is handed to it, which are the same
+beside the loop and in a tool on another machine.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 
-from tulip_actors.core.ports import RunContext
+from tulip_actors.core.events import TulipEvent
+from tulip_actors.core.frozen import Json, freeze_object
+from tulip_actors.core.ports import CurrentRun, RunContext
+from tulip_actors.errors import ConfigError
 
-CURRENT_RUN: ContextVar[RunContext | None] = ContextVar("tulip_current_run", default=None)
+PRINCIPAL = "principal"
+"""The metadata entry that says on whose behalf a run is."""
+
+_RUN: ContextVar[CurrentRun | None] = ContextVar("tulip_current_run", default=None)
+_CONTEXT: ContextVar[RunContext | None] = ContextVar("tulip_current_context", default=None)
 
 
-def current_run() -> RunContext | None:
-    """The run that called this code (model, hook, inline tool), None outside of one."""
-    return CURRENT_RUN.get()
+def current_run() -> CurrentRun | None:
+    """The run that called this code (model, hook, tool, on any machine), None outside of one."""
+    return _RUN.get()
+
+
+def current_context() -> RunContext | None:
+    """All of the run, for code that is called where its loop runs (model, hook); None in a tool."""
+    return _CONTEXT.get()
+
+
+@contextmanager
+def serving(run: CurrentRun, context: RunContext | None = None) -> Iterator[None]:
+    """Let the code in this block, and tasks begun in it, serve a run."""
+    run_before, context_before = _RUN.set(run), _CONTEXT.set(context)
+    try:
+        yield
+    finally:
+        _RUN.reset(run_before)
+        _CONTEXT.reset(context_before)
+
+
+def principal_of(metadata: Mapping[str, Json]) -> str | None:
+    """On whose behalf a run is that was started with this metadata."""
+    principal = metadata.get(PRINCIPAL)
+    return principal if isinstance(principal, str) else None
+
+
+def checked_event(event: object) -> TulipEvent:
+    """What may be emitted. Raises TypeError for anything but an event."""
+    if isinstance(event, TulipEvent):
+        return event
+    what = f"the class {event.__name__}" if isinstance(event, type) else type(event).__name__
+    raise TypeError(f"emit() takes an event object such as CausalNodeEvent(...), not {what}")
+
+
+def checked_entry(key: object, value: object) -> tuple[str, Json]:
+    """An entry of the state's metadata, frozen.
+
+    Raises `NotSerialisable`, naming the path, for what JSON cannot hold, and `ConfigError` for the
+    principal: whom a run is for is said when it is started, and not for its tools to change.
+    """
+    if key == PRINCIPAL:
+        raise ConfigError(
+            f"metadata.{PRINCIPAL} says on whose behalf a run is and is given when it is started; "
+            "use another name"
+        )
+    ((name, frozen),) = freeze_object({key: value}, "metadata").items()  # type: ignore[dict-item]
+    return name, frozen

@@ -9,7 +9,8 @@ on which the whole system runs inside one process, and one on Ray in `runtime`.
     EventSink      host.sink
     BusLog         host.bus; runtime.services keeps that one for the cluster
     Runnable       loop.agent_runnable, and every team
-    RunContext     host.run_context
+    RunContext     host.hosted_run
+    CurrentRun     the same; tools.context inside a tool
     Clock, Ids, FaultPoints   core.defaults
 """
 
@@ -225,13 +226,8 @@ class RunStarter(Protocol):
         ...
 
 
-class RunContext(Protocol):
-    """What a Runnable may do. Every effect goes through here, under a key unique in the run."""
-
-    @property
-    def request(self) -> RunRequest:
-        """What started the run."""
-        ...
+class CurrentRun(Protocol):
+    """The run as any code that serves it knows it: models, hooks and tools, on any machine."""
 
     @property
     def run_id(self) -> str:
@@ -246,6 +242,40 @@ class RunContext(Protocol):
     @property
     def agent_id(self) -> str:
         """The id of the agent or team that hosts the run."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Json]:
+        """The run's metadata, read-only: as it was started with; in a tool, as of its call."""
+        ...
+
+    @property
+    def principal(self) -> str | None:
+        """On whose behalf the run is: the entry "principal" of the metadata it was started with."""
+        ...
+
+    def emit(self, event: TulipEvent) -> None:
+        """Put an event on the stream and on the bus, stamped as this run's.
+
+        Raises TypeError for anything else. In a tool it may be called in any thread.
+        """
+        ...
+
+    def set_metadata(self, key: str, value: object) -> None:
+        """Set an entry of the state's metadata, folded in at the next node boundary.
+
+        Raises `NotSerialisable` for what JSON cannot hold, and `ConfigError` for "principal". In a
+        tool it may be called in any thread.
+        """
+        ...
+
+
+class RunContext(CurrentRun, Protocol):
+    """What a Runnable may do. Every effect goes through here, under a key unique in the run."""
+
+    @property
+    def request(self) -> RunRequest:
+        """What started the run."""
         ...
 
     @property
@@ -269,15 +299,6 @@ class RunContext(Protocol):
 
     def raise_watcher_failure(self) -> None:
         """Raise what a watcher raised, once; asked where a node may be left."""
-        ...
-
-    @property
-    def metadata(self) -> Mapping[str, Json]:
-        """The run's metadata as it was started with, read-only."""
-        ...
-
-    def set_metadata(self, key: str, value: object) -> None:
-        """Set an entry of the state's metadata, folded in at the next node boundary."""
         ...
 
     def take_metadata(self) -> Mapping[str, Json]:
@@ -324,10 +345,6 @@ class RunContext(Protocol):
 
     async def reach(self, point: str) -> None:
         """Pass a fault point."""
-        ...
-
-    def emit(self, event: TulipEvent) -> None:
-        """Put an event on the stream and on the bus, stamped as this run's."""
         ...
 
     async def complete(

@@ -18,6 +18,9 @@ from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message
 from tulip_actors.core.state import ToolExecution
 
+OnBusy: TypeAlias = Literal["refuse", "wait"]
+"""What a run does whose thread another run holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
@@ -43,7 +46,8 @@ class RunRequest:
     `parent_run_id`, `parent_call_id` and `specialist_id` are set on runs that a team or a tool
     started, and appear in every event's source. With `answer` it resumes the run of that id, whose
     thread, metadata and the like are those it was started with. `continued` takes up a run of that
-    id from its records, as it stood when its process ended.
+    id from its records, as it stood when its process ended. `on_busy` says what becomes of it
+    while another run holds its thread: refused with `ThreadBusy`, or it waits.
     """
 
     run_id: str
@@ -57,6 +61,7 @@ class RunRequest:
     specialist_id: str | None = None
     answer: Answer | None = None
     continued: bool = False
+    on_busy: OnBusy = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class HookChain:
     """Calls the hooks of an agent. What a hook raises is raised to the node that called."""
 
     def __init__(self, hooks: Sequence[HookProvider] = ()) -> None:
-        ordered = sorted(hooks, key=lambda hook: hook.priority)
+        ordered = _ordered(hooks)
         self._before_invocation = _overriding(ordered, "on_before_invocation")
         self._after_invocation = _overriding(ordered, "on_after_invocation")[::-1]
         self._iteration_start = _overriding(ordered, "on_iteration_start")
@@ -125,9 +125,23 @@ class HookChain:
             callback(event)
 
 
-def _overriding(hooks: Sequence[HookProvider], name: str) -> list[Callback]:
+def observers(hooks: Sequence[HookProvider]) -> list[Callback]:
+    """The `on_event` of those that have one, in the order in which they are called."""
+    return _overriding(_ordered(hooks), "on_event")
+
+
+def overrides(hook: HookProvider, name: str) -> bool:
+    """Whether a hook has a callback of its own."""
     plain = getattr(HookProvider, name)
-    return [getattr(hook, name) for hook in hooks if getattr(type(hook), name, plain) is not plain]
+    return getattr(type(hook), name, plain) is not plain
+
+
+def _ordered(hooks: Sequence[HookProvider]) -> list[HookProvider]:
+    return sorted(hooks, key=lambda hook: hook.priority)
+
+
+def _overriding(hooks: Sequence[HookProvider], name: str) -> list[Callback]:
+    return [getattr(hook, name) for hook in hooks if overrides(hook, name)]
 
 
 async def _called(callback: Callback, *arguments: object) -> object:

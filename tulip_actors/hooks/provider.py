@@ -9,13 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tulip_actors.core.events import TulipEvent
 from tulip_actors.core.frozen import Json
 from tulip_actors.core.messages import Message
 from tulip_actors.core.runs import ModelResponse
 from tulip_actors.core.state import AgentState
+
+STEERING = (
+    "on_before_invocation",
+    "on_after_invocation",
+    "on_iteration_start",
+    "on_iteration_end",
+    "on_before_model_call",
+    "on_after_model_call",
+    "on_before_tool_call",
+    "on_after_tool_call",
+)
+"""The callbacks that the loop waits for: it calls them where it runs."""
 
 
 class HookPriority(IntEnum):
@@ -164,9 +176,14 @@ class HookProvider:
     One instance serves many runs at once; `current_run()` tells which one calls. Raising from any
     callback ends the run with `TerminateEvent("error")`; calls under way run to their end and are
     recorded. `priority` (lower first) sorts hooks; among equals the order of the list holds.
+
+    With the class attribute `runs_in = "caller"` a hook stays where the agent was made, so it may
+    hold a lock, a file or a socket: its `on_event`, and nothing else, is called there, for the runs
+    that are awaited or iterated there. What it raises reaches whoever awaits or iterates.
     """
 
     priority: int = HookPriority.NORMAL
+    runs_in: Literal["actor", "caller"] = "actor"
 
     def on_before_invocation(
         self, prompt: str, state: AgentState

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from tulip_actors.core.calls import (
+    CallEmitted,
     CallFinished,
     CallKey,
     CallLost,
+    CallReport,
+    CallSetMetadata,
     CallStarted,
     ToolRequest,
     ToolUpdate,
 )
-from tulip_actors.core.current import CURRENT_RUN
+from tulip_actors.core.codec import unpack_event
+from tulip_actors.core.current import checked_entry, checked_event, principal_of, serving
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.events import TerminateEvent, TulipEvent
-from tulip_actors.core.frozen import Json, freeze
+from tulip_actors.core.frozen import Json
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
 from tulip_actors.core.runs import (
@@ -34,14 +38,15 @@ from tulip_actors.core.runs import (
 )
 from tulip_actors.errors import RunCancelled
 from tulip_actors.host.feed import Feed
+from tulip_actors.host.forwarded import Forwarded
 from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import RecordWriter
 from tulip_actors.host.sink import RunSink
 from tulip_actors.host.taken_up import pending_interrupt, taken_up
+from tulip_actors.host.thread_lines import Place, ThreadLines
+from tulip_actors.host.watchers import Watchers
 from tulip_actors.models.accumulate import as_response
-
-_log = logging.getLogger(__name__)
 
 LEASE_S = 60.0
 """How long a thread stays ours without a sign of life; renewed at a third of it."""
@@ -51,26 +56,17 @@ CHILD_END_S = 5.0
 """How long a cancelled run waits for the end of a child: the grace of a body, and some more."""
 
 
-class Forwarded:
-    """A child's events on their way to its parent's stream, from where they were left."""
-
-    def __init__(self, child: ChildRun, sink: RunSink) -> None:
-        self._child = child
-        self._sink = sink
-        self._position = 0
-
-    async def to_the_end(self) -> None:
-        """Pass on what the child emits until it has ended."""
-        async for entries in self._child.packed_events(self._position):
-            self._position += len(entries)
-            self._sink.forward(entries)
-
-
 class HostedRun:
     """A run's context. Made by `RunHost`, which also ends it."""
 
     def __init__(
-        self, request: RunRequest, name: str, host_id: str, ports: HostPorts, publisher: Publisher
+        self,
+        request: RunRequest,
+        name: str,
+        host_id: str,
+        ports: HostPorts,
+        publisher: Publisher,
+        lines: ThreadLines,
     ) -> None:
         self.request = request
         self.agent_id = host_id
@@ -84,12 +80,15 @@ class HostedRun:
         self._writer: RecordWriter | None = None
         self._records: list[Record] = []
         self._children: set[ChildRun] = set()
-        self._watcher_failure: Exception | None = None
         self._new_metadata: dict[str, Json] = {}
-        self._watchers: list[Callable[[TulipEvent], None]] = []
+        self._watchers = Watchers()
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
         self._inboxes: dict[CallKey, asyncio.Queue[ToolUpdate]] = {}
+        self._lines = lines
+        self._place: Place | None = None
+        if request.on_busy == "wait" and request.answer is None:
+            self._place = lines.join(request.thread_id)
 
     # what it is
 
@@ -131,43 +130,36 @@ class HostedRun:
 
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`. A watcher that raises never tears out the node that emits."""
-        if self.terminated:
-            return
-        stamped = self._sink.emit(event)
-        for watcher in self._watchers:
-            try:
-                watcher(stamped)
-            except Exception as failure:  # raised where the node may be left
-                self._watchers = []
-                if isinstance(event, TerminateEvent):
-                    _log.exception("a hook's on_event failed on the last event")
-                else:
-                    self._watcher_failure = failure
-                return
+        if not self.terminated:
+            self._watchers.show(self._sink.emit(checked_event(event)))
+
+    def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
+        """See `RunContext`."""
+        self._watchers.add(watcher)
 
     def raise_watcher_failure(self) -> None:
         """See `RunContext`."""
-        failure, self._watcher_failure = self._watcher_failure, None
-        if failure is not None:
-            raise failure
+        self._watchers.raise_failure()
 
     @property
     def metadata(self) -> Mapping[str, Json]:
         """See `RunContext`."""
         return self.request.metadata
 
+    @property
+    def principal(self) -> str | None:
+        """See `RunContext`."""
+        return principal_of(self.request.metadata)
+
     def set_metadata(self, key: str, value: object) -> None:
         """See `RunContext`."""
-        self._new_metadata[key] = freeze(value, f"metadata.{key}")
+        name, frozen = checked_entry(key, value)
+        self._new_metadata[name] = frozen
 
     def take_metadata(self) -> Mapping[str, Json]:
         """See `RunContext`."""
         taken, self._new_metadata = self._new_metadata, {}
         return taken
-
-    def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
-        """See `RunContext`."""
-        self._watchers.append(watcher)
 
     @property
     def elapsed_s(self) -> float:
@@ -291,6 +283,9 @@ class HostedRun:
             executor.submit(requests)
             while pending:
                 update = await inbox.get()
+                if isinstance(update, CallEmitted | CallSetMetadata):
+                    self._hear(update)
+                    continue
                 if isinstance(update, CallFinished | CallLost):
                     pending.discard(update.key)
                 yield update
@@ -301,17 +296,27 @@ class HostedRun:
                 await asyncio.shield(executor.cancel(sorted(pending)))
             executor.release([request.key for request in requests])
 
+    def _hear(self, report: CallReport) -> None:
+        """What a body tells. Taken where its call is followed, so in order with what becomes of it,
+        and with this run as the current one of whoever watches."""
+        if isinstance(report, CallEmitted):
+            self.emit(unpack_event(report.packed))
+        else:
+            self._new_metadata[report.name] = report.value
+
     # for the host
 
     async def begin(self) -> None:
         """Become the writer of the run's thread, and record with what the segment begins.
 
         Raises `RunNotFound` or `InterruptNotPending` for an answer to nothing; nothing is changed.
+        Raises `ThreadBusy` when another run holds the thread, or waits for it if that is wanted.
         """
         store, answer = self._ports.store, self.request.answer
         if answer is not None or self.request.continued:
             await self._restore(answer)
-        self.epoch = await store.acquire(self.thread_id, self.run_id, LEASE_S)
+        self.epoch = await self._acquired()
+        self._began_s = self.clock.monotonic_s()  # a wait counts for no budget
         self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
         self._sink.follow(self._writer)
         now = self.clock.now()
@@ -320,6 +325,27 @@ class HostedRun:
         if answer is not None:
             question = pending_interrupt(self._records, answer, self.run_id)
             self.record(Answered(self.run_id, self.next_seq, now, question, answer.response))
+
+    @property
+    def begun(self) -> bool:
+        """True once the run has its thread."""
+        return self._writer is not None
+
+    async def _acquired(self) -> int:
+        store, answer = self._ports.store, self.request.answer
+        acquire = partial(store.acquire, self.thread_id, self.run_id, LEASE_S)
+        if self.request.on_busy == "refuse":
+            return await acquire()
+        if self._place is None:  # only now is the thread of an answer known
+            self._place = self._lines.join(self.thread_id)
+        epoch = await self._place.acquired(acquire)
+        if answer is not None:
+            try:
+                await self._restore(answer)  # another run may have answered meanwhile
+            except Exception:
+                await store.release(self.thread_id, epoch)
+                raise
+        return epoch
 
     async def _restore(self, answer: Answer | None) -> None:
         """Take up the run's records, and the request with which it was started."""
@@ -338,8 +364,8 @@ class HostedRun:
 
         However early a cancel comes, it takes its first step, so that an agent ends its own way.
         """
-        CURRENT_RUN.set(self)
-        conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
+        with serving(self, self):
+            conducting = asyncio.ensure_future(runnable.conduct(self.request.input, self))
         await asyncio.sleep(0)
         self._conducting = conducting
         if self._stopped:
@@ -347,8 +373,12 @@ class HostedRun:
         return await conducting
 
     def cancel(self, *, at_once: bool) -> None:
-        """Set the flag, or stop what is conducted. Once that has ended there is nothing to stop."""
+        """Set the flag, or stop what is conducted. Once that has ended there is nothing to stop.
+
+        A run that waits for its thread has not begun: either way it ends now.
+        """
         self.cancel_requested = True
+        self.stop_waiting()
         for child in self._children:
             child.cancel_at_boundary()
         if not at_once or self._stopped:
@@ -356,6 +386,16 @@ class HostedRun:
         self._stopped = True
         if self._conducting is not None:
             self._conducting.cancel()
+
+    def stop_waiting(self) -> None:
+        """End the run unless it has its thread, or is about to get it; from any thread."""
+        if self._place is not None:
+            self._place.give_up()
+
+    def leave(self) -> None:
+        """Let the next run of this host that waits have the thread."""
+        if self._place is not None:
+            self._lines.leave(self.thread_id, self._place)
 
     async def end(self, last: TerminateEvent) -> Exception | None:
         """Store the rest, emit the last event if the Runnable has not, give the thread back.
@@ -374,8 +414,9 @@ class HostedRun:
         return failure
 
     async def renew(self) -> None:
-        """Keep the thread's lease."""
-        await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
+        """Keep the thread's lease, if there is one yet."""
+        if self.begun:
+            await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
 
     def deliver(self, update: ToolUpdate) -> None:
         """Hand an update of the executor to whoever made the call, but for the start mark."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from tulip_actors.core.calls import (
     CallFinished,
     CallKey,
+    CallReport,
     CallStarted,
     CallStatus,
     CallSubmitted,
@@ -27,6 +28,7 @@ from tulip_actors.core.calls import (
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.frozen import Json
 from tulip_actors.errors import ToolError
+from tulip_actors.host.portal import running_loop
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.invoke import Stopwatch, run_async, run_plain
 
@@ -163,6 +165,17 @@ class InlineExecutor:
         """See `ChildCaller`. Called in the body's thread."""
         loop = self._calls[parent].task.get_loop()
         return asyncio.run_coroutine_threadsafe(self.call(parent, tool, arguments), loop).result()
+
+    def tell(self, report: CallReport) -> None:
+        """See `ChildCaller`. A plain body may tell in a thread, also when it was abandoned."""
+        call = self._calls.get(report.key)
+        if call is None or call.outcome is not None:
+            return
+        loop = call.task.get_loop()
+        if running_loop() is loop:
+            self._tell(report)
+        else:
+            loop.call_soon_threadsafe(self._tell, report)
 
     # one call
 

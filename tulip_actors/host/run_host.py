@@ -11,11 +11,12 @@ from tulip_actors.core.events import TerminateEvent
 from tulip_actors.core.ports import Runnable, RunResult
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.core.termination import STOP_REASONS
-from tulip_actors.errors import InterruptNotPending, RunCancelled, RunError, RunNotFound, TulipError
+from tulip_actors.errors import RunCancelled, RunError, RunNotFound, TulipError
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.hosted_run import LEASE_S, HostedRun
 from tulip_actors.host.ports import AgentStatus, HostPorts
 from tulip_actors.host.publisher import Publisher
+from tulip_actors.host.thread_lines import ThreadLines
 
 ENDED_RUNS_KEPT = 256
 """Ended runs that can still be followed from their start; older ones are on the bus only."""
@@ -39,6 +40,7 @@ class RunHost:
         self._restarts = restarts
         self._queued = queued
         self._publisher = Publisher(ports.bus)
+        self._lines = ThreadLines(ports.clock)
         self._active: dict[str, tuple[HostedRun, asyncio.Task[None]]] = {}
         self._ended: OrderedDict[str, Feed] = OrderedDict()
         self._background: list[asyncio.Task[None]] = []
@@ -57,7 +59,9 @@ class RunHost:
                 asyncio.ensure_future(self._route_updates()),
                 asyncio.ensure_future(self._renew_leases()),
             ]
-        run = HostedRun(request, self.runnable.name, self.id, self._ports, self._publisher)
+        run = HostedRun(
+            request, self.runnable.name, self.id, self._ports, self._publisher, self._lines
+        )
         task = asyncio.ensure_future(self._host(run))
         self._active[run.run_id] = (run, task)
         return run.feed
@@ -97,8 +101,13 @@ class RunHost:
         return await self._ports.store.read(thread_id)
 
     async def stop(self, drain_s: float) -> None:
-        """Take no new run; let running ones end for up to `drain_s`, then cancel them."""
+        """Take no new run; let running ones end for up to `drain_s`, then cancel them.
+
+        Runs that wait for their thread have not begun, and are cancelled at once.
+        """
         self._stopping = True
+        for run, _ in self._active.values():
+            run.stop_waiting()
         tasks = [task for _, task in self._active.values()]
         if tasks and drain_s > 0:
             await asyncio.wait(tasks, timeout=drain_s)
@@ -110,20 +119,27 @@ class RunHost:
         await self._ports.executor.close()
 
     async def _host(self, run: HostedRun) -> None:
-        """A run's whole life here: begin, conduct, end, and the outcome for whoever follows."""
+        try:
+            await self._whole_life(run)
+        finally:
+            run.leave()
+
+    async def _whole_life(self, run: HostedRun) -> None:
+        """Begin, conduct, end, and the outcome for whoever follows."""
         result: object = None
         failure: BaseException | None = None
         try:
             await run.begin()
             result = await run.conducted(self.runnable)
-        except InterruptNotPending as refused:  # nothing began, so nothing ends
-            del self._active[run.run_id]
-            run.feed.close(error=refused)
-            return
         except asyncio.CancelledError:
             failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
         except Exception as error:  # kept as the run's outcome, for whoever asks for it
             failure = error
+        if failure is not None and not run.begun and run.request.answer is not None:
+            # no segment began, so none ends: the question is as open as before
+            del self._active[run.run_id]
+            run.feed.close(error=failure)
+            return
         try:
             store_failure = await run.end(last_event(run.run_id, result, failure))
         except Exception as error:  # never leave anybody waiting

@@ -56,6 +56,7 @@ def request_for(
             agent_id=ctx.agent_id,
             iteration=state.iteration,
             metadata=state.metadata,
+            principal=ctx.principal,
         ),
         toolset=setup.toolset,
         demand=tool.demand,

@@ -11,9 +11,11 @@ from pydantic_core import ErrorDetails
 
 from tulip_actors.core.interrupt import interrupt
 from tulip_actors.core.ports import ChatModel, RunStore
+from tulip_actors.core.runs import OnBusy
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ConfigError
-from tulip_actors.hooks.provider import HookProvider
+from tulip_actors.hooks.chain import overrides
+from tulip_actors.hooks.provider import STEERING, HookProvider
 from tulip_actors.memory.checkpointer import BaseCheckpointer
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.registry import ToolRegistry
@@ -53,16 +55,28 @@ def _tools(value: object) -> object:
 def _hooks(value: object) -> object:
     hooks = tuple(value) if isinstance(value, list) else value
     for hook in hooks if isinstance(hooks, tuple) else ():
-        if not isinstance(hook, HookProvider):
-            continue
-        if not isinstance(hook.priority, int):
-            raise ConfigError(f"hooks: the priority of {hook!r:.80} is no number")
-        if inspect.iscoroutinefunction(hook.on_event):
-            raise ConfigError(
-                f"hooks: on_event of {type(hook).__name__} is async, but events are not awaited; "
-                "write it plain"
-            )
+        if isinstance(hook, HookProvider):
+            _check_hook(hook)
     return hooks
+
+
+def _check_hook(hook: HookProvider) -> None:
+    name = type(hook).__name__
+    if not isinstance(hook.priority, int):
+        raise ConfigError(f"hooks: the priority of {hook!r:.80} is no number")
+    if inspect.iscoroutinefunction(hook.on_event):
+        raise ConfigError(
+            f"hooks: on_event of {name} is async, but events are not awaited; write it plain"
+        )
+    where: object = hook.runs_in
+    if where not in ("actor", "caller"):
+        raise ConfigError(f"hooks: runs_in of {name} is 'actor' or 'caller', not {where!r:.80}")
+    steers = [callback for callback in STEERING if overrides(hook, callback)]
+    if where == "caller" and steers:
+        raise ConfigError(
+            f"hooks: {name} has {', '.join(steers)}, which the loop waits for, so it cannot have "
+            "runs_in = 'caller': that is for hooks with on_event alone"
+        )
 
 
 def _names(value: object) -> object:
@@ -89,6 +103,8 @@ class AgentConfig(BaseModel):
     `task_complete(summary)` does. `output_key` names the metadata entry that gets the final text.
     `checkpointer` is where the records of threads are kept; there is a checkpoint at the end of
     every run, before it pauses, and every `checkpoint_every_n_iterations` turns.
+    `on_busy` says what a run does whose thread another run holds: "refuse" raises `ThreadBusy`,
+    "wait" goes on with the conversation once the thread is free.
     """
 
     model_config = ConfigDict(
@@ -142,6 +158,7 @@ class AgentConfig(BaseModel):
     output_key: str | None = Field(
         None, min_length=1, description="give the name of a metadata entry, or None"
     )
+    on_busy: OnBusy = Field("refuse", description="give 'refuse' or 'wait'")
 
     checkpointer: BaseCheckpointer | RunStore | None = Field(
         None,

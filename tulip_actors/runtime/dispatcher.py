@@ -21,6 +21,7 @@ from tulip_actors.core.calls import (
     CallFinished,
     CallKey,
     CallLost,
+    CallReport,
     CallStarted,
     CallStatus,
     CallSubmitted,
@@ -147,6 +148,13 @@ class Dispatcher:
             for key in self._tickets.pop(calls.ticket):
                 self._calls.pop(key, None)
         return [_outcome(call) for call in made]
+
+    async def report(self, reports: Sequence[CallReport]) -> None:
+        """What running bodies tell of their runs, passed on; after a call's end it is dropped."""
+        for report in reports:
+            call = self._calls.get(report.key)
+            if call is not None and call.ended is None:
+                self._tell(call.client_id, report)
 
     async def abandon(self, ticket: str) -> None:
         """A body no longer waits for the children it asked for."""

@@ -16,6 +16,7 @@ import ray
 from tulip_actors.core.calls import (
     CallFinished,
     CallKey,
+    CallReport,
     CallStarted,
     ToolDemand,
     ToolOutcome,
@@ -26,6 +27,7 @@ from tulip_actors.core.frozen import Json
 from tulip_actors.errors import TulipError
 from tulip_actors.runtime.failures import ask, translated
 from tulip_actors.runtime.pickling import pack, unpack
+from tulip_actors.runtime.reports import Reports
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.invoke import Stopwatch, run_async, run_plain
 
@@ -61,25 +63,35 @@ class ChildCalls:
 def run_call(
     packed: bytes, sent: SentCall, dispatcher: Any
 ) -> Iterator[CallStarted | CallFinished]:
-    """Yields the start mark, then the outcome with its value packed for a parent."""
+    """Yields the start mark, then the outcome with its value packed for a parent.
+
+    What the body tells of its run meanwhile goes straight to the dispatcher, which has all of it
+    before the outcome.
+    """
     request = sent.request
     node_id = ray.get_runtime_context().get_node_id()
     watch = Stopwatch(node_id, max(0.0, time.time() - sent.sent_at_s) * 1000)
     yield CallStarted(request.key, os.getpid(), node_id)
+    reports = Reports(dispatcher)
     try:
-        outcome = _outcome(packed, request, dispatcher, watch)
+        try:
+            outcome = _outcome(packed, request, dispatcher, reports, watch)
+        finally:
+            reports.close()
     except KeyboardInterrupt:  # a cancel; let out of here it would end the worker
         outcome = ToolOutcome(error="cancelled", error_type="cancelled")
     yield CallFinished(request.key, outcome)
 
 
-def _outcome(packed: bytes, request: ToolRequest, dispatcher: Any, watch: Stopwatch) -> ToolOutcome:
+def _outcome(
+    packed: bytes, request: ToolRequest, dispatcher: Any, reports: Reports, watch: Stopwatch
+) -> ToolOutcome:
     try:
         tools = tools_of(request.toolset, packed)
         tool = tools[request.tool_name]
     except TulipError as error:
         return watch.raised(error)
-    children = WorkerChildren(dispatcher, request, tools)
+    children = WorkerChildren(dispatcher, request, tools, reports)
     if tool.is_async:
         outcome = asyncio.run(_attentively(run_async(tool, request, children, watch)))
     else:
@@ -129,8 +141,15 @@ def tools_of(toolset: str, packed: bytes) -> Mapping[str, Tool]:
 class WorkerChildren:
     """ChildCaller through the dispatcher that owns the calling body."""
 
-    def __init__(self, dispatcher: Any, request: ToolRequest, tools: Mapping[str, Tool]) -> None:
+    def __init__(
+        self,
+        dispatcher: Any,
+        request: ToolRequest,
+        tools: Mapping[str, Tool],
+        reports: Reports,
+    ) -> None:
         self._dispatcher = dispatcher
+        self._reports = reports
         self._request = request
         self._tools = tools
 
@@ -139,6 +158,8 @@ class WorkerChildren:
     ) -> Sequence[ToolOutcome]:
         """See `ChildCaller`."""
         calls = self._calls(parent, tool, arguments)
+        if self._reports.used:  # what was told before stands before the children
+            await asyncio.to_thread(self._reports.flush)
         ref = self._dispatcher.call.remote(calls)
         try:
             outcomes = cast(Sequence[ToolOutcome], await ask(ref, "the dispatcher"))
@@ -151,12 +172,17 @@ class WorkerChildren:
         self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
     ) -> Sequence[ToolOutcome]:
         """See `ChildCaller`. Waiting in `ray.get` gives the task's CPUs back meanwhile."""
+        self._reports.flush()
         ref = self._dispatcher.call.remote(self._calls(parent, tool, arguments))
         try:
             outcomes = cast(Sequence[ToolOutcome], ray.get(ref))
         except ray.exceptions.RayError as error:
             raise translated(error, "the dispatcher") from None
         return [_unpacked(outcome) for outcome in outcomes]
+
+    def tell(self, report: CallReport) -> None:
+        """See `ChildCaller`."""
+        self._reports.tell(report)
 
     def _calls(
         self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tulip_actors.core.calls import ToolSpec
-from tulip_actors.core.current import current_run
+from tulip_actors.core.current import current_context, current_run
 from tulip_actors.core.events import ModelChunkEvent, ToolCallDelta
 from tulip_actors.core.frozen import EMPTY, Json, freeze_object
 from tulip_actors.core.messages import Message, ToolCall
@@ -150,7 +150,7 @@ class ScriptedModel(RecordingModel):
         return as_response(self.turns[position])
 
     def _position(self) -> int:
-        run = current_run()
+        run = current_context()
         if run is not None and not self.shared:
             return run.responses_recorded
         self._count += 1

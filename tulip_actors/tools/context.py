@@ -1,4 +1,4 @@
-"""What a tool body is given: who calls, and the means to call further tools."""
+"""What a tool body is given: who calls, the run it serves, and the means to call further tools."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tulip_actors.core.calls import CallKey, CallScope, ToolOutcome
+from tulip_actors.core.calls import (
+    CallEmitted,
+    CallKey,
+    CallReport,
+    CallScope,
+    CallSetMetadata,
+    ToolOutcome,
+)
+from tulip_actors.core.codec import pack_event, unpack_event
+from tulip_actors.core.current import checked_entry, checked_event
+from tulip_actors.core.events import TerminateEvent, TulipEvent
 from tulip_actors.core.frozen import FrozenDict, Json
-from tulip_actors.errors import NotSerialisable, ToolError
+from tulip_actors.errors import ConfigError, NotSerialisable, ToolError
 
 if TYPE_CHECKING:
     from tulip_actors.tools.decorator import Tool
 
 
 class ChildCaller(Protocol):
-    """How a body's child calls reach the executor, from a coroutine or from a plain function."""
+    """How a body reaches the executor that runs it, from a coroutine or from a plain function."""
 
     async def call(
         self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
@@ -28,6 +38,62 @@ class ChildCaller(Protocol):
     ) -> Sequence[ToolOutcome]:
         """The same for a body that is not a coroutine."""
         ...
+
+    def tell(self, report: CallReport) -> None:
+        """Pass on what a body tells of its run, in order; from any thread, without waiting.
+
+        What comes after the call's end is dropped.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """`current_run()` inside a tool: the run as the call was told of it. See `CurrentRun`.
+
+    What it emits and sets reaches the run before the call's result does, wherever the body runs.
+    """
+
+    key: CallKey
+    scope: CallScope
+    executor: ChildCaller
+
+    @property
+    def run_id(self) -> str:
+        """See `CurrentRun`."""
+        return self.scope.run_id
+
+    @property
+    def thread_id(self) -> str:
+        """See `CurrentRun`."""
+        return self.scope.thread_id
+
+    @property
+    def agent_id(self) -> str:
+        """See `CurrentRun`."""
+        return self.scope.agent_id
+
+    @property
+    def metadata(self) -> Mapping[str, Json]:
+        """See `CurrentRun`."""
+        return self.scope.metadata
+
+    @property
+    def principal(self) -> str | None:
+        """See `CurrentRun`."""
+        return self.scope.principal
+
+    def emit(self, event: TulipEvent) -> None:
+        """See `CurrentRun`. Raises `NotSerialisable` for a class of event that is not ours."""
+        if isinstance(checked_event(event), TerminateEvent):
+            raise ConfigError("a TerminateEvent ends the stream and is the loop's own to emit")
+        packed = pack_event(event)
+        unpack_event(packed)  # what cannot be read at the other end is refused at this one
+        self.executor.tell(CallEmitted(self.key, packed))
+
+    def set_metadata(self, key: str, value: object) -> None:
+        """See `CurrentRun`."""
+        self.executor.tell(CallSetMetadata(self.key, *checked_entry(key, value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +134,23 @@ class ToolContext:
     def metadata(self) -> Mapping[str, Json]:
         """The run's metadata, read-only."""
         return self.scope.metadata
+
+    @property
+    def principal(self) -> str | None:
+        """On whose behalf the run is, as it was started."""
+        return self.scope.principal
+
+    def emit(self, event: TulipEvent) -> None:
+        """Put an event on the run's stream and on the bus; from any thread. See `CurrentRun`."""
+        self._run.emit(event)
+
+    def set_metadata(self, key: str, value: object) -> None:
+        """Set an entry of the state's metadata, to be seen from the next turn on; any thread."""
+        self._run.set_metadata(key, value)
+
+    @property
+    def _run(self) -> ToolRun:
+        return ToolRun(self.key, self.scope, self.children)
 
     @property
     def idempotency_key(self) -> str:

@@ -17,10 +17,11 @@ from typing import cast
 from pydantic_core import to_json
 
 from tulip_actors.core.calls import ToolOutcome, ToolRequest
+from tulip_actors.core.current import serving
 from tulip_actors.core.frozen import clean_text
 from tulip_actors.core.interrupt import Interrupted, answering
 from tulip_actors.errors import ToolError, TulipError
-from tulip_actors.tools.context import ChildCaller, ToolContext
+from tulip_actors.tools.context import ChildCaller, ToolContext, ToolRun
 from tulip_actors.tools.decorator import Tool
 
 
@@ -92,7 +93,7 @@ def run_plain(
     But for KeyboardInterrupt in a main thread: that is how a running task is cancelled.
     """
     try:
-        with answering(request.answers):
+        with answering(request.answers), serving(ToolRun(request.key, request.scope, children)):
             return watch.returned(bound(tool, request, children)())
     except Interrupted as asked:
         return watch.asked(request, asked)
@@ -112,7 +113,7 @@ async def run_async(
     But for the CancelledError of a cancelled task; one that the body raises by itself is not that.
     """
     try:
-        with answering(request.answers):
+        with answering(request.answers), serving(ToolRun(request.key, request.scope, children)):
             return watch.returned(await cast(Awaitable[object], bound(tool, request, children)()))
     except Interrupted as asked:
         return watch.asked(request, asked)

@@ -10,7 +10,6 @@ import json
 import logging
 from collections.abc import Mapping
 
-from tulip_actors.core.current import current_run
 from tulip_actors.core.events import (
     InterruptEvent,
     ReflectEvent,
@@ -56,8 +55,8 @@ class LoggingHook(HookProvider):
         facts = facts_of(event)
         if facts is None:
             return
-        run = current_run()
-        self.write(event.event_type, run.run_id if run else "-", facts)
+        source = event.source  # no run is current where a hook with runs_in = "caller" is called
+        self.write(event.event_type, source.run_id if source else "-", facts)
 
     def write(self, event_type: str, run_id: str, facts: Mapping[str, object]) -> None:
         """Write one line."""
