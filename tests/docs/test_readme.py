@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.docs.support import printed_by
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-
-RUN_THEM = """
-import contextlib, io, json, runpy, sys, traceback
-told = []
-for path in sys.argv[1:]:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        try:
-            runpy.run_path(path, run_name="__main__")
-        except BaseException:
-            traceback.print_exc(file=out)
-            out.write("FAILED")
-    told.append(out.getvalue())
-print(json.dumps(told))
-"""
-"""Runs programs one after the other as scripts; prints what each printed."""
 
 EXPECTED = {
     0: "They add up to 2870.",
@@ -46,18 +28,7 @@ def printed(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> list[
     paths = [folder / f"program_{position}.py" for position in range(len(BLOCKS))]
     for path, block in zip(paths, BLOCKS, strict=True):
         path.write_text(block)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_THEM, *map(str, paths)],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=110,
-        cwd=folder,
-        env={**os.environ, "RAY_ADDRESS": ray_cluster},
-    )
-    assert done.returncode == 0, done.stderr
-    told: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return printed_by(paths, folder, RAY_ADDRESS=ray_cluster)
 
 
 def test_the_first_program_has_fifteen_lines_at_most() -> None:
