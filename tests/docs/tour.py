@@ -76,10 +76,10 @@ class Agents:
     """The agents of a tour, on one runtime.
 
     `keeper` reflects every second turn, and has a hook. `stopper` has every condition that a
-    script can meet, reflects every turn and runs its calls in order. `hasty` has no time at all.
+    script can meet, reflects every turn and runs its calls in order. `hasty` has no time at all;
+    it and the team run inline in every tour, since an actor takes seconds to start.
     """
 
-    runtime: str
     keeper: Agent
     stopper: Agent
     hasty: Agent
@@ -89,7 +89,6 @@ class Agents:
     def on(cls, runtime: str) -> Agents:
         """All of them; none is started yet."""
         return cls(
-            runtime,
             keeper=Agent(
                 performer(),
                 [*TOOLS, choose],
@@ -107,7 +106,7 @@ class Agents:
                 completion_mode="explicit",
                 tool_execution="sequential",
             ),
-            hasty=Agent(performer(), TOOLS, runtime=runtime, time_budget_seconds=1e-9),
+            hasty=Agent(performer(), TOOLS, runtime="inline", time_budget_seconds=1e-9),
             team=Orchestrator(
                 specialists=[
                     Specialist(
@@ -118,7 +117,7 @@ class Agents:
                     for one in ("maps", "novels")
                 ],
                 model=FunctionModel(chief),
-                runtime=runtime,
+                runtime="inline",
             ),
         )
 
@@ -225,6 +224,7 @@ class Tour:
 
 async def travel(agents: Agents, folder: Path) -> Tour:
     """All runs at once, each to its end."""
+    await within(asyncio.gather(agents.keeper.observe(), agents.stopper.observe()), 60)
     plans = [
         *[(name, agents.keeper, *plan) for name, plan in (KEEPER | STEERED).items()],
         *[(name, agents.stopper, *plan) for name, plan in STOPPER.items()],

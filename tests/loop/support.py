@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tests.runtime.support import assert_well_formed, within
+from tests.runtime.support import LONG_S, assert_well_formed, within
 from tulip_actors import (
     Agent,
     AgentResult,
@@ -32,6 +32,7 @@ from tulip_actors import (
     ToolStartEvent,
     TulipEvent,
     current_run,
+    interrupt,
     tool,
 )
 from tulip_actors.agent.runtimes import runtime_named
@@ -194,7 +195,20 @@ async def finish_up(answer: str) -> str:
     return answer
 
 
-TOOLS = [add, fails, say, refund, refund_on_second_try, count, last, finish_up]
+@tool
+async def ask(question: str) -> str:
+    """Ask a human."""
+    return str(interrupt(question))
+
+
+@tool
+async def wait() -> str:
+    """Wait for the end of the run."""
+    await asyncio.sleep(LONG_S)
+    return "never said"
+
+
+TOOLS = [add, fails, say, refund, refund_on_second_try, count, last, finish_up, ask, wait]
 
 
 # hooks
