@@ -197,7 +197,7 @@ async def test_c11_what_a_failed_run_did_is_in_the_thread(agent: Agent, thread: 
     ]
 
 
-async def test_c11_a_thread_left_by_a_cancelled_run_has_a_result_for_every_call(
+async def test_c11_f19_a_thread_left_by_a_cancelled_run_has_a_result_for_every_call(
     thread: str,
 ) -> None:
     started = asyncio.Event()

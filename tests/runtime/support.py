@@ -100,14 +100,16 @@ class ModelTrouble(Exception):
     """What a scripted model raises."""
 
 
-def play(messages: Sequence[Message], tools: object) -> Message | str | Exception:
-    """The turn that comes next in the script of the last prompt."""
+def play(messages: Sequence[Message], tools: object) -> Message | str | Exception | Awaitable[str]:
+    """The turn that comes next in the script of the last prompt; `{"waits": mark}` takes long."""
     scripts = [n for n, m in enumerate(messages) if m.role == "user" and m.content[:1] == "["]
     turns = json.loads(messages[scripts[-1]].content)
     turn = turns[sum(message.role == "assistant" for message in messages[scripts[-1] :])]
     if isinstance(turn, str):
         return turn
     if isinstance(turn, dict):
+        if "waits" in turn:
+            return stay(turn["waits"])
         if "raise" in turn:
             return ModelTrouble(turn["raise"])
         return Message.assistant("", (ToolCall("bad", turn["tool"], malformed=turn["malformed"]),))
@@ -118,6 +120,16 @@ def write_pid(path: str) -> None:
     """Leave a mark in the file system, for the test to see; it appears whole."""
     Path(f"{path}.part").write_text(str(os.getpid()))
     Path(f"{path}.part").rename(path)
+
+
+async def stay(mark: str, seconds: float = LONG_S) -> str:
+    """Sleep between the marks `mark.started` and, however it ends, `mark.ended`."""
+    write_pid(f"{mark}.started")
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        write_pid(f"{mark}.ended")
+    return "waited"
 
 
 def exists(path: str) -> bool:
@@ -157,12 +169,7 @@ def fails(message: str) -> str:
 @tool
 async def waits(mark: str, seconds: float = LONG_S) -> str:
     """Sleep; leave `mark.started` with the pid, and, however it ends, `mark.ended`."""
-    write_pid(f"{mark}.started")
-    try:
-        await asyncio.sleep(seconds)
-    finally:
-        write_pid(f"{mark}.ended")
-    return "waited"
+    return await stay(mark, seconds)
 
 
 @tool

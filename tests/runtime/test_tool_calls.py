@@ -185,9 +185,17 @@ async def test_completes_are_told_as_they_come(agent: Agent) -> None:
 
 
 async def test_f2_a_failing_call_does_not_touch_its_siblings(agent: Agent) -> None:
-    turn = [("fails", {"message": "x"}), ("dies", {"how": "mute"}), ("naps", {"seconds": 0.3})]
+    """Whether it raises, is cancelled or ends otherwise; each call has its one result."""
+    turn = [
+        ("fails", {"message": "x"}),
+        ("dies", {"how": "cancelled"}),
+        ("dies", {"how": "mute"}),
+        ("naps", {"seconds": 0.3}),
+    ]
     result = await within(agent.arun(script(turn, "went on")))
-    assert [one.success for one in result.tool_executions] == [False, False, True]
+    assert [one.success for one in result.tool_executions] == [False, False, False, True]
+    asked, *told, _ = result.messages[1:][-6:]
+    assert [one.tool_call_id for one in told] == [call.id for call in asked.tool_calls]
 
 
 async def test_f1_plain_tools_run_side_by_side(agent: Agent) -> None:
