@@ -40,3 +40,12 @@ def printed_by(programs: Sequence[Path], folder: Path, **environment: str) -> li
     assert done.returncode == 0, done.stderr
     told: list[str] = json.loads(done.stdout.splitlines()[-1])
     return told
+
+
+def on_runtime(runtime: str) -> dict[str, str]:
+    """The environment in which a program runs on that runtime; on Ray, on the tests' own."""
+    if runtime != "ray":
+        return {"TULIP_RUNTIME": runtime}
+    import ray
+
+    return {"TULIP_RUNTIME": runtime, "RAY_ADDRESS": str(ray.get_runtime_context().gcs_address)}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.support import printed_by
+from tests.docs.support import on_runtime, printed_by
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -95,13 +95,8 @@ def called(tree: ast.AST) -> set[str]:
 @pytest.fixture(scope="module")
 def printed(runtime: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each program printed, all of them on one runtime."""
-    environment = {"TULIP_RUNTIME": runtime}
-    if runtime == "ray":
-        import ray
-
-        environment["RAY_ADDRESS"] = str(ray.get_runtime_context().gcs_address)
     paths = [PROGRAMS / f"{name}.py" for name in BLOCKS]
-    told = printed_by(paths, tmp_path_factory.mktemp("pages"), **environment)
+    told = printed_by(paths, tmp_path_factory.mktemp("pages"), **on_runtime(runtime))
     return dict(zip(BLOCKS, told, strict=True))
 
 

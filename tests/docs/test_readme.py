@@ -42,6 +42,11 @@ def test_a_python_block_of_the_readme_runs_when_copied(position: int, printed: l
     assert EXPECTED.get(position, "") in printed[position]
 
 
+def test_c16_the_readme_says_what_is_copied_before_it_comes_to_tools() -> None:
+    before_tools, _, _ = README.partition("## Tools")
+    assert "is copied when its actor starts" in before_tools
+
+
 def test_files_and_commands_that_the_readme_names_exist() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).exists(), target

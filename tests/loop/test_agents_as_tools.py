@@ -12,6 +12,7 @@ from tulip_actors.testing import ScriptedModel, text, tool_call
 
 
 async def test_c35_an_agent_is_a_tool_of_another(runtime: str) -> None:
+    """C16: an agent that is handed over is a handle."""
     inner = Agent(ScriptedModel([text("42")]), name="oracle", runtime=runtime)
     outer = Agent(
         ScriptedModel([tool_call("oracle", prompt="what?"), text("it says 42")]),

@@ -583,6 +583,7 @@ async def test_c27_a_later_hook_sees_what_an_earlier_one_assigned() -> None:
 async def test_c29_raising_from_any_callback_ends_the_run_with_error(
     agent: Agent, callback: str, thread: str
 ) -> None:
+    """C7: also from `on_before_invocation`."""
     run = await ran(
         agent,
         script([ADD, ADD], "done"),

@@ -49,10 +49,18 @@ async def asks_through_a_child(ctx: ToolContext) -> object:
     return await ctx.call(approve, {"amount": 1})
 
 
+@tool
+def confirm(path: str, what: str) -> str:
+    """Ask about something; every start of the body leaves a mark."""
+    with Path(f"{path}-{what}").open("a") as file:
+        file.write("x")
+    return f"{what}: {interrupt(f'{what}?')}"
+
+
 def agent_of(runtime: str, *turns: object) -> Agent:
     return Agent(
         ScriptedModel([*turns, text("done")]),  # type: ignore[list-item]
-        [approve, note, asks_through_a_child],
+        [approve, note, confirm, asks_through_a_child],
         runtime=runtime,
     )
 
@@ -68,6 +76,7 @@ def questions(events: list[TulipEvent]) -> list[InterruptEvent]:
 async def test_c21_a_run_pauses_with_its_question_and_goes_on_with_the_answer(
     runtime: str,
 ) -> None:
+    """C8: a paused run is "interrupted", and no success."""
     async with agent_of(runtime, tool_call("approve", amount=3)) as agent:
         paused = await agent.arun("go")
         assert (paused.stop_reason, paused.success) == ("interrupted", False)
@@ -107,6 +116,38 @@ async def test_f3_f7_only_the_answered_call_runs_again(runtime: str, tmp_path: P
         result = await agent.aresume("no")
     assert ran.read_text() == "sibling\n"
     assert [one.result for one in result.tool_executions] == ["sibling", "no"]
+
+
+async def test_f3_f6_an_answer_starts_the_call_that_asked_and_no_other(
+    runtime: str, tmp_path: Path
+) -> None:
+    """Three calls wait; each is answered by its own id, in another order than they asked."""
+    path = str(tmp_path / "starts")
+    asked = ("tea", "milk", "cake")
+
+    def starts() -> list[int]:
+        return [len(Path(f"{path}-{what}").read_text()) for what in asked]
+
+    calls = tool_calls(*[("confirm", {"path": path, "what": what}) for what in asked])
+    async with agent_of(runtime, calls) as agent:
+        paused = await agent.arun("go")
+        ids = {one.question: one.interrupt_id for one in paused.interrupts}
+        assert (len(set(ids.values())), starts()) == (3, [1, 1, 1])
+        for what in ("cake", "tea"):
+            paused = await agent.aresume(f"yes, {what}", ids[f"{what}?"])
+            assert paused.stop_reason == "interrupted"
+        assert starts() == [1, 1, 1], "none runs before the last answer"
+        result = await agent.aresume("yes, milk", ids["milk?"])
+    assert starts() == [2, 2, 2]
+    assert [one.result for one in result.tool_executions] == [
+        f"{what}: yes, {what}" for what in asked
+    ]
+
+
+def test_c35_resume_sync_answers_from_code_that_is_not_async() -> None:
+    agent = agent_of("inline", tool_call("approve", amount=3))
+    assert agent.run_sync("go").stop_reason == "interrupted"
+    assert agent.resume_sync("no").text == "done"
 
 
 async def test_c21_a_segment_ends_at_once_while_another_question_is_open() -> None:

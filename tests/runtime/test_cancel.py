@@ -59,6 +59,7 @@ async def started(handle: RunHandle[AgentResult], mark: Path) -> None:
 
 
 async def test_cancelling_a_handle_stops_run_and_tool_at_once(agent: Agent, tmp_path: Path) -> None:
+    """C35: `RunHandle.cancel` acts at once."""
     prompt, begun, mark = sleeper(tmp_path)
     handle = agent.start(prompt)
     await started(handle, begun)
@@ -87,6 +88,7 @@ async def test_a_cancelled_body_runs_its_finally(agent: Agent, tmp_path: Path) -
 async def test_a_cancelled_run_says_so_and_completes_what_it_started(
     agent: Agent, tmp_path: Path
 ) -> None:
+    """C15: what had started has ended, with its outcome recorded, before the TerminateEvent."""
     prompt, begun, _ = sleeper(tmp_path)
     handle = agent.start(prompt)
     await started(handle, begun)
@@ -220,6 +222,7 @@ async def test_cancelling_what_has_ended_changes_nothing(agent: Agent) -> None:
 
 
 async def test_breaking_out_of_run_cancels_it_and_its_tools(agent: Agent, tmp_path: Path) -> None:
+    """C7: a stream that is left."""
     prompt, begun, mark = sleeper(tmp_path)
     async for event in agent.run(prompt):
         if isinstance(event, ToolStartEvent):
@@ -239,6 +242,7 @@ async def test_losing_the_iterator_cancels_the_run(agent: Agent, tmp_path: Path)
 
 
 async def test_closing_the_stream_cancels_the_run(agent: Agent, tmp_path: Path) -> None:
+    """C7: a stream that is closed."""
     prompt, begun, mark = sleeper(tmp_path)
     async with agent.run(prompt) as stream:
         await within(anext(stream))
@@ -313,6 +317,7 @@ async def test_f13_a_timeout_reaches_the_model_call_and_the_tools_within_100_ms_
 async def test_cancelling_the_task_that_awaits_arun_cancels_the_run(
     agent: Agent, tmp_path: Path
 ) -> None:
+    """C7: a task that is cancelled."""
     prompt, begun, mark = sleeper(tmp_path)
     awaiting = asyncio.create_task(agent.arun(prompt))
     await eventually(begun.exists, "the body has begun")
@@ -326,6 +331,7 @@ async def test_cancelling_the_task_that_awaits_arun_cancels_the_run(
 
 
 async def test_the_flag_is_read_at_the_turns_boundary(agent: Agent) -> None:
+    """C35: `cancel` sets the flag."""
     turns = [[("naps", {"seconds": 0.5})] for _ in range(20)]
     handle = agent.start(script(*turns, "never said"))
     events = []
@@ -344,6 +350,7 @@ async def test_the_flag_is_read_at_the_turns_boundary(agent: Agent) -> None:
 
 
 async def test_acancel_has_been_heard_when_it_returns(agent: Agent) -> None:
+    """C35: `acancel` confirms."""
     handle = agent.start(script(*[[("naps", {"seconds": 0.4})]] * 10, "never said"))
     async for event in handle.events():
         if isinstance(event, ToolStartEvent):
@@ -354,6 +361,7 @@ async def test_acancel_has_been_heard_when_it_returns(agent: Agent) -> None:
 
 
 async def test_cancel_without_an_argument_means_this_handles_active_runs(agent: Agent) -> None:
+    """C35."""
     prompt = script(*[[("naps", {"seconds": 0.2})]] * 40, "never said")
     handles = [agent.start(prompt), agent.start(prompt)]
     for handle in handles:
@@ -364,11 +372,13 @@ async def test_cancel_without_an_argument_means_this_handles_active_runs(agent: 
 
 
 async def test_cancel_is_not_sticky(agent: Agent) -> None:
+    """C35."""
     agent.cancel()
     assert (await within(agent.arun(script("hi")))).stop_reason == "complete"
 
 
 async def test_cancel_by_thread_leaves_other_threads_alone(agent: Agent) -> None:
+    """C35."""
     prompt = script([("naps", {"seconds": 0.4})], [("naps", {"seconds": 0.4})], "said")
     meant = agent.start(prompt, thread_id="meant")
     other = agent.start(prompt, thread_id="other")

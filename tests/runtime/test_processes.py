@@ -148,6 +148,7 @@ async def test_c35_a_handle_pickled_before_the_start_names_the_same_actor() -> N
 
 
 async def test_a_run_can_be_attached_to_from_another_handle(player: Agent) -> None:
+    """C35: a handle is pickled, and names the same actor."""
     copy: Agent = pickle.loads(pickle.dumps(player))
     handle = player.start(script([("naps", {"seconds": 0.3})], "done"))
     await within(anext(handle.events()))
@@ -155,6 +156,7 @@ async def test_a_run_can_be_attached_to_from_another_handle(player: Agent) -> No
 
 
 async def test_an_agent_is_copied_when_its_actor_starts() -> None:
+    """C16: what is changed later is seen on neither side."""
     model = ScriptedModel(["as it was"])
     async with Agent(model, runtime="ray") as agent:
         await within(agent.arun("x"))

@@ -125,6 +125,7 @@ async def test_a_nap_of_one_run_does_not_hold_up_another(agent: Agent) -> None:
 
 
 async def test_tokens_are_streamed_when_they_are_asked_for(agent: Agent) -> None:
+    """C35: `stream_tokens=`."""
     answer = "a long answer that takes several chunks 🌷"
     events = await collected(agent.run(script(answer), stream_tokens=True))
     chunks = [event for event in events if isinstance(event, ModelChunkEvent)]
@@ -147,6 +148,7 @@ async def test_without_stream_tokens_there_are_no_chunks(agent: Agent) -> None:
 
 
 async def test_metadata_reaches_tools_and_state(agent: Agent) -> None:
+    """C35: `metadata=`."""
     metadata = {"user": {"id": 7}, "tags": ["a"]}
     result = await within(agent.arun(script([("where", {})], "done"), metadata=metadata))
     assert result.state.metadata == metadata
@@ -165,6 +167,7 @@ async def test_a_tool_knows_the_call_it_serves(agent: Agent) -> None:
 
 
 async def test_metadata_that_json_cannot_hold_is_refused_with_its_path(agent: Agent) -> None:
+    """F10, C1: by path and type, before anything starts."""
     with pytest.raises(NotSerialisable, match=r"metadata\.user\.socket is a builtins\.object"):
         agent.start("x", metadata={"user": {"socket": object()}})
 
@@ -188,6 +191,7 @@ async def test_an_empty_thread_id_is_refused(agent: Agent) -> None:
 
 
 async def test_a_started_run_goes_on_when_its_events_are_left(agent: Agent) -> None:
+    """C35: `start` gives a handle on a run that needs nobody."""
     handle = agent.start(script([("naps", {"seconds": 0.2})], "done"))
     async for event in handle.events():
         if isinstance(event, ToolStartEvent):
@@ -204,12 +208,14 @@ async def test_a_started_run_needs_no_reader(agent: Agent) -> None:
 async def test_a_handles_events_begin_at_the_start_however_late_they_are_read(
     agent: Agent,
 ) -> None:
+    """C35: `after=None` is the start."""
     handle = agent.start(TWO_TURNS)
     await within(handle.result())
     assert_well_formed(await collected(handle.events()))
 
 
 async def test_a_cursor_continues_without_gap_or_repeat(agent: Agent) -> None:
+    """C35: `cursor` stands after the event last yielded; `events(after=...)` takes it."""
     prompt = script(*[[("add", {"a": n, "b": 1})] for n in range(6)], "done")
     handle = agent.start(prompt)
     seen: list[TulipEvent] = []
@@ -347,6 +353,7 @@ async def test_an_unknown_model_prefix_is_named_and_the_known_ones_listed(runtim
 
 
 async def test_observe_tells_who_and_where(agent: Agent) -> None:
+    """C35: `AgentStatus`."""
     await eventually(lambda: idle(agent), "no other test's run is left")
     handle = agent.start(script([("naps", {"seconds": 300})], "never"))
     await within(anext(handle.events()))
@@ -374,6 +381,7 @@ async def test_a_handle_shows_whether_its_run_has_ended(agent: Agent) -> None:
 
 
 async def test_leaving_async_with_cancels_what_runs(runtime: str) -> None:
+    """C35: `async with`."""
     from tests.runtime.support import naps
     from tulip_actors.testing import ScriptedModel, tool_call
 
@@ -388,6 +396,7 @@ async def test_leaving_async_with_cancels_what_runs(runtime: str) -> None:
 
 
 async def test_stop_lets_runs_end_that_are_quick_enough(runtime: str) -> None:
+    """C35: `stop(drain_s)`."""
     from tests.runtime.support import naps
     from tulip_actors.testing import ScriptedModel, tool_call
 
@@ -417,6 +426,7 @@ async def test_a_pickled_handle_works_like_the_original(agent: Agent) -> None:
 
 
 async def test_model_trace_tells_what_the_double_was_asked(runtime: str) -> None:
+    """C34; C33: `model_kwargs` are the settings of `complete`."""
     from tulip_actors.testing import ModelRequest, ScriptedModel
 
     async with Agent(ScriptedModel(["hi"]), system_prompt="Be brief.", runtime=runtime) as agent:

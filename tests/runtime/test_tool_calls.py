@@ -89,6 +89,7 @@ async def test_a_huge_error_text_does_not_end_the_run(agent: Agent) -> None:
 async def test_a_body_that_ends_in_an_unusual_way_ends_only_its_call(
     agent: Agent, how: str
 ) -> None:
+    """F2: also one that is cancelled."""
     execution = await one_call(agent, "dies", how=how)
     assert execution.error
     assert "worker died" not in execution.error
@@ -171,6 +172,7 @@ async def test_arguments_of_a_megabyte_arrive_whole(agent: Agent) -> None:
 
 
 async def test_results_are_in_call_order_whatever_order_they_came_in(agent: Agent) -> None:
+    """C19."""
     turn = [("naps", {"seconds": 0.4}), ("fails", {"message": "x"}), ("add", {"a": 1, "b": 1})]
     result = await within(agent.arun(script(turn, "went on")))
     assert [one.tool_name for one in result.tool_executions] == ["naps", "fails", "add"]
@@ -209,6 +211,7 @@ async def test_f1_plain_tools_run_side_by_side(agent: Agent) -> None:
 
 
 async def test_the_same_call_id_twice_in_a_turn_gives_two_results(runtime: str) -> None:
+    """C19: the provider's id may repeat."""
     from tests.runtime.support import double
     from tulip_actors.testing import ScriptedModel, tool_call, tool_calls
 
@@ -221,6 +224,7 @@ async def test_the_same_call_id_twice_in_a_turn_gives_two_results(runtime: str) 
 
 
 async def test_twenty_calls_in_one_turn_each_get_their_own_result(agent: Agent) -> None:
+    """C19."""
     turn = [("double", {"x": n}) for n in range(20)]
     result = await within(agent.arun(script(turn, "went on")), 60)
     assert [one.result for one in result.tool_executions] == [str(2 * n) for n in range(20)]
