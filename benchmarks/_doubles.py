@@ -1,0 +1,49 @@
+"""Models and tools that cost next to nothing, in a module that Ray's workers can import too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from tulip_actors.core.calls import ToolSpec
+from tulip_actors.core.frozen import FrozenDict
+from tulip_actors.core.messages import Message, ToolCall
+from tulip_actors.core.runs import ModelResponse
+
+USAGE: Mapping[str, int] = FrozenDict(prompt_tokens=10, completion_tokens=5, total_tokens=15)
+
+
+class AddingModel:
+    """Asks for `add_one` with a new number in every turn but the last, and notes when it was asked.
+
+    The published doubles keep each conversation they are shown, which at 10,000 turns would be
+    most of what is measured; this one looks at its length alone.
+    """
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        self.asked_at_ns: list[int] = []
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] | None = None,
+        **settings: object,
+    ) -> ModelResponse:
+        """One turn."""
+        self.asked_at_ns.append(time.perf_counter_ns())
+        turn = len(messages) // 2
+        if turn >= self.turns - 1:
+            return ModelResponse(Message.assistant("Done."), USAGE)
+        call = ToolCall(f"call_{turn}", "add_one", FrozenDict(n=turn))
+        return ModelResponse(Message.assistant("", (call,)), USAGE)
+
+
+async def add_one(n: int) -> int:
+    """Add one."""
+    return n + 1
+
+
+def add_one_plain(n: int) -> int:
+    """Add one, in a thread."""
+    return n + 1
