@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from collections.abc import Mapping, Sequence
 
@@ -37,6 +39,36 @@ class AddingModel:
             return ModelResponse(Message.assistant("Done."), USAGE)
         call = ToolCall(f"call_{turn}", "add_one", FrozenDict(n=turn))
         return ModelResponse(Message.assistant("", (call,)), USAGE)
+
+
+class SleepingModel:
+    """Answers in text, after a while."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] | None = None,
+        **settings: object,
+    ) -> ModelResponse:
+        """The run's only turn."""
+        await asyncio.sleep(self.seconds)
+        return ModelResponse(Message.assistant("Done."), USAGE)
+
+
+class BareActor:
+    """What Ray alone can do: the same wait, behind an actor call."""
+
+    async def wait(self, seconds: float) -> str:
+        """Answer after a while."""
+        await asyncio.sleep(seconds)
+        return "Done."
+
+    async def pid(self) -> int:
+        """Where it runs."""
+        return os.getpid()
 
 
 async def add_one(n: int) -> int:
