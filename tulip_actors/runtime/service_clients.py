@@ -8,6 +8,7 @@ from typing import Any, cast
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.core.codec import pack_record, unpack_record
 from tulip_actors.core.runs import Record
+from tulip_actors.runtime.bundles import BundledCalls
 from tulip_actors.runtime.failures import ask
 
 WHAT = "the services actor"
@@ -31,29 +32,33 @@ class ClusterBusLog:
 class ClusterRunStore:
     """RunStore in the services actor. Records are packed and unpacked here.
 
-    `scope` keeps the threads of one `MemoryCheckpointer` apart from others of the same name.
+    `scope` keeps the threads of one `MemoryCheckpointer` apart from others of the same name. What
+    all runs of this process write travels in bundles: a thousand that begin at once are few calls.
     """
 
     def __init__(self, services: Callable[[], Any], scope: str = "") -> None:
         self._services = services
+        self._writes = BundledCalls(services, WHAT)
         self._prefix = f"{scope}/" if scope else ""
 
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """See `RunStore`."""
-        return cast(int, await self._ask("acquire", self._prefix + thread_id, owner, lease_s))
+        return cast(
+            int, await self._writes.call("acquire", self._prefix + thread_id, owner, lease_s)
+        )
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
-        await self._ask("renew", self._prefix + thread_id, epoch, lease_s)
+        await self._writes.call("renew", self._prefix + thread_id, epoch, lease_s)
 
     async def release(self, thread_id: str, epoch: int) -> None:
         """See `RunStore`."""
-        await self._ask("release", self._prefix + thread_id, epoch)
+        await self._writes.call("release", self._prefix + thread_id, epoch)
 
     async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
         """See `RunStore`."""
         packed = [pack_record(record) for record in records]
-        await self._ask("append", self._prefix + thread_id, epoch, packed)
+        await self._writes.call("append", self._prefix + thread_id, epoch, packed)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""

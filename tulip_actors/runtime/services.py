@@ -14,6 +14,10 @@ from importlib.metadata import version
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.memory.run_store import RecordLog
+from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
+
+WRITES = frozenset({"acquire", "renew", "release", "append"})
+"""What may come in a bundle. None of them waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +70,9 @@ class Services:
 
     # records
 
-    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
-        """See `RunStore`."""
-        return self._records.acquire(thread_id, owner, lease_s)
-
-    async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
-        """See `RunStore`."""
-        self._records.renew(thread_id, epoch, lease_s)
-
-    async def release(self, thread_id: str, epoch: int) -> None:
-        """See `RunStore`."""
-        self._records.release(thread_id, epoch)
-
-    async def append(self, thread_id: str, epoch: int, records: Sequence[bytes]) -> None:
-        """See `RunStore`; the records are packed."""
-        self._records.append(thread_id, epoch, records)
+    async def bundle(self, calls: Sequence[Call]) -> Sequence[Outcome]:
+        """Writes of one process, in order; see `RunStore`. The records are packed."""
+        return outcomes_of(self._records, WRITES, calls)
 
     async def read(self, thread_id: str, after: int) -> Sequence[bytes]:
         """See `RunStore`; the records are packed."""
