@@ -1,9 +1,9 @@
 """Hosts the runs of one agent or team in a process of its own.
 
-A plain class; `spawn` makes the actor of it. Runs start by a short call; everything a client
-follows here comes to it through one long poll (`poll`), whatever the number of runs: nothing has to
-be cancelled when a client goes, and batches grow with load. Cancel and observe have a lane (and a
-thread) of their own, so they answer while user code blocks the loop.
+A plain class; `spawn` makes the actor of it. Runs start by short calls, in bundles; everything a
+client follows here comes to it through one long poll (`poll`), whatever the number of runs: nothing
+has to be cancelled when a client goes, and batches grow with load. Cancel and observe have a lane
+(and a thread) of their own, so they answer while user code blocks the loop.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -25,6 +25,7 @@ from tulip_actors.host.run_host import RunHost
 from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.memory.backends.memory import MemoryCheckpointer
 from tulip_actors.models.registry import get_model
+from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
 from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import pack, pack_outcome, unpack
@@ -60,6 +61,26 @@ class _Client:
         self.wake.set()
 
 
+OPENINGS = frozenset({"start", "follow"})
+"""What may come in a bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Openings:
+    """How a client begins to follow a run."""
+
+    host: RunHost
+    watch: Callable[[str, int, _Watch], None]
+
+    def start(self, request: RunRequest, events: bool, client_id: str, watch_id: int) -> None:
+        """Start a run and let the client follow it. Raises what keeps it from starting."""
+        self.watch(client_id, watch_id, _Watch(self.host.start(request), events))
+
+    def follow(self, run_id: str, client_id: str, watch_id: int) -> None:
+        """Let the client follow a run from its start. Raises `RunNotFound`."""
+        self.watch(client_id, watch_id, _Watch(self.host.follow(run_id), events=True))
+
+
 class AgentActor:
     """A `RunHost` with an address."""
 
@@ -76,15 +97,10 @@ class AgentActor:
 
     # runs
 
-    async def start(self, request: RunRequest, events: bool, client_id: str, watch_id: int) -> None:
-        """Start a run and let the client follow it. Raises what keeps it from starting."""
-        host = await self._ready()
-        self._watch(client_id, watch_id, _Watch(host.start(request), events))
-
-    async def follow(self, run_id: str, client_id: str, watch_id: int) -> None:
-        """Let the client follow a run from its start. Raises `RunNotFound`."""
-        host = await self._ready()
-        self._watch(client_id, watch_id, _Watch(host.follow(run_id), events=True))
+    async def bundle(self, calls: Sequence[Call]) -> Sequence[Outcome]:
+        """`Openings` of one client, in order. Raises what keeps the host from being made."""
+        openings = Openings(await self._ready(), self._watch)
+        return outcomes_of(openings, OPENINGS, calls)
 
     async def poll(self, client_id: str) -> Sequence[News]:
         """What is new in the runs a client follows; waits for something."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from tulip_actors.runtime.failures import ask
 
-CALLS_PER_BUNDLE = 512
+CALLS_PER_BUNDLE = 128
 
 Call: TypeAlias = tuple[str, tuple[object, ...]]
 """A method's name and its arguments."""

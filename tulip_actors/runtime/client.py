@@ -20,6 +20,7 @@ from tulip_actors.host.feed import Feed
 from tulip_actors.host.portal import portal, running_loop
 from tulip_actors.host.ports import AgentStatus, HostSpec
 from tulip_actors.runtime.agent_actor import News
+from tulip_actors.runtime.bundles import BundledCalls
 from tulip_actors.runtime.cluster import connect, end_on_sigterm, is_connected
 from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import unpack_outcome
@@ -39,6 +40,8 @@ class RayClient:
         self._client_id = RandomIds().new("client")
         self._what = f"the actor of {spec.name}"
         self._made: asyncio.Task[Any] | None = None
+        self._opener: Any = None
+        self._openings = BundledCalls(lambda: self._opener, self._what)
         self._feeds: dict[int, tuple[str, Feed]] = {}
         self._next_watch = 0
         self._unanswered: dict[str, bool | None] = {}
@@ -121,11 +124,11 @@ class RayClient:
         watch_id, self._next_watch = self._next_watch, self._next_watch + 1
         self._feeds[watch_id] = (run_id, feed)
         try:
-            actor = await self._actor()
-            opening = getattr(actor, method).remote(*arguments, self._client_id, watch_id)
+            actor = self._opener = await self._actor()
+            opening = self._openings.call(method, *arguments, self._client_id, watch_id)
             if self._polling is None:
                 self._polling = asyncio.ensure_future(self._poll(actor))
-            await ask(opening, self._what)
+            await opening
         except Exception as error:  # whatever keeps the run from starting is its outcome
             self._feeds.pop(watch_id, None)
             feed.close(error=error)
