@@ -1,4 +1,4 @@
-"""Events and records as MessagePack bytes, the form in which they cross processes and are stored.
+"""Events and records as bytes, the form in which they cross processes and are stored.
 
 Nothing here pickles: what comes from outside the cluster is checked against the classes it names.
 A version byte opens every record, so that a newer release's record is refused by name.
@@ -12,6 +12,7 @@ from typing import Annotated
 
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from tulip_actors.core.events import AllEvents, TulipEvent
 from tulip_actors.core.frozen import Json, clean_text
@@ -22,13 +23,14 @@ RECORD_VERSION = 1
 
 
 def pack_event(event: TulipEvent) -> bytes:
-    """An event as bytes; fields that are None are left out, half characters replaced."""
+    """An event as bytes; fields that are None are left out, half characters replaced.
+
+    JSON, because pydantic writes and reads it in one go: half the time of MessagePack.
+    """
     try:
-        plain = event.model_dump(mode="json", exclude_none=True)
-        packed: bytes = msgpack.packb(plain)
-    except UnicodeEncodeError:
-        packed = msgpack.packb(_cleaned(event.model_dump(exclude_none=True)), default=str)
-    return packed
+        return event.__pydantic_serializer__.to_json(event, exclude_none=True)
+    except PydanticSerializationError:  # text that UTF-8 cannot hold
+        return to_json(_cleaned(event.model_dump(exclude_none=True)))
 
 
 def _cleaned(value: object) -> object:
@@ -44,8 +46,8 @@ def _cleaned(value: object) -> object:
 def unpack_event(packed: bytes) -> TulipEvent:
     """The event that `pack_event` wrote, equal to it."""
     try:
-        return _events().validate_python(msgpack.unpackb(packed))
-    except (ValidationError, ValueError, msgpack.UnpackException) as error:
+        return _events().validate_json(packed)
+    except ValidationError as error:
         raise NotSerialisable(f"not an event of this release: {error}") from error
 
 

@@ -6,8 +6,7 @@ beside the loop and in a tool on another machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 
 from tulip_actors.core.events import TulipEvent
@@ -32,15 +31,21 @@ def current_context() -> RunContext | None:
     return _CONTEXT.get()
 
 
-@contextmanager
-def serving(run: CurrentRun, context: RunContext | None = None) -> Iterator[None]:
+class serving:  # noqa: N801  # used like a function: `with serving(run)`
     """Let the code in this block, and tasks begun in it, serve a run."""
-    run_before, context_before = _RUN.set(run), _CONTEXT.set(context)
-    try:
-        yield
-    finally:
-        _RUN.reset(run_before)
-        _CONTEXT.reset(context_before)
+
+    __slots__ = ("_context", "_context_before", "_run", "_run_before")
+
+    def __init__(self, run: CurrentRun, context: RunContext | None = None) -> None:
+        self._run = run
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._run_before, self._context_before = _RUN.set(self._run), _CONTEXT.set(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        _RUN.reset(self._run_before)
+        _CONTEXT.reset(self._context_before)
 
 
 def principal_of(metadata: Mapping[str, Json]) -> str | None:

@@ -40,6 +40,13 @@ class Emitted:
             self._packed = pack_event(self._event)
         return self._packed
 
+    def packed_only(self) -> bytes:
+        """The event's bytes; the object is let go. A late reader decodes, and until then the event
+        takes a tenth of the memory and nothing of the garbage collector's time."""
+        packed = self.packed
+        self._event = None
+        return packed
+
     def __reduce__(self) -> tuple[object, ...]:
         return _from_packed, (self.run_id, self.seq, self.packed)
 

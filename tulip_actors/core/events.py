@@ -27,7 +27,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EventSource:
     """Who emitted an event, stamped once by the run's sink.
 
@@ -45,11 +45,17 @@ class EventSource:
     node_id: str
     pid: int
 
+    def numbered(self, seq: int) -> EventSource:
+        """The same source, of another event; a fifth of the time of `dataclasses.replace`."""
+        copy = object.__new__(EventSource)
+        copy.__dict__.update(self.__dict__, seq=seq)
+        return copy
+
 
 class TulipEvent(BaseModel):
     """Base of every event. `timestamp` is UTC, taken when the event is made."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, defer_build=True, ser_json_inf_nan="constants")
 
     event_type: str
     timestamp: datetime = Field(default_factory=_now)
@@ -59,13 +65,14 @@ class TulipEvent(BaseModel):
     """True for chunks: a recovered run may take them back and emit the turn again."""
 
     def stamped(self, source: EventSource) -> Self:
-        """A copy that names its source; a tenth of the time of `model_copy`."""
-        copy = type(self).__new__(type(self))
-        object.__setattr__(copy, "__dict__", {**self.__dict__, "source": source})
-        object.__setattr__(copy, "__pydantic_fields_set__", self.model_fields_set | {"source"})
-        object.__setattr__(copy, "__pydantic_extra__", None)
-        object.__setattr__(copy, "__pydantic_private__", None)
-        return copy
+        """This event with its source: itself, unless it was emitted once already.
+
+        A source is given once in an event's life, so that is no change that anybody could see
+        between two looks; a copy of every event would double its cost.
+        """
+        event = self if self.source is None else self.model_copy()
+        event.__dict__["source"] = source
+        return event
 
 
 class ThinkEvent(TulipEvent):

@@ -103,6 +103,15 @@ class ToolExecutor(Protocol):
 
 
 @runtime_checkable
+class DirectExecutor(ToolExecutor, Protocol):
+    """A ToolExecutor on the host's own event loop, which tells updates as they happen."""
+
+    def tell_to(self, listener: Callable[[ToolUpdate], None]) -> None:
+        """Call `listener` with every update, in order, instead of keeping it for `updates`."""
+        ...
+
+
+@runtime_checkable
 class RunStore(Protocol):
     """Append-only records per thread, with one writer at a time.
 
@@ -319,9 +328,8 @@ class RunContext(CurrentRun, Protocol):
         """Add to the run's log; written behind, in order. Make records with `stamp`."""
         ...
 
-    @property
-    def next_seq(self) -> int:
-        """The sequence number of the run's next event, kept in every record."""
+    def stamp(self) -> tuple[str, int, datetime]:
+        """With what every record begins: run, sequence number of the next event, time."""
         ...
 
     async def thread_records(self) -> Sequence[Record]:

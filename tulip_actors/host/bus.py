@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Sequence
 
@@ -23,16 +24,18 @@ class MemoryBusLog:
         self._bytes = 0
         self._end = 0
         self._waiters = Waiters()
+        self._lock = threading.Lock()  # runs and subscribers may be on different event loops
 
     async def publish(self, batch: EventBatch) -> None:
         """Append a batch; one that is larger than the whole log is kept alone."""
         if not batch.packed:
             return
-        self._batches.append((self._end, batch))
-        self._end += len(batch.packed)
-        self._bytes += _size(batch)
-        while self._bytes > self._retained_bytes and len(self._batches) > 1:
-            self._bytes -= _size(self._batches.popleft()[1])
+        with self._lock:
+            self._batches.append((self._end, batch))
+            self._end += len(batch.packed)
+            self._bytes += _size(batch)
+            while self._bytes > self._retained_bytes and len(self._batches) > 1:
+                self._bytes -= _size(self._batches.popleft()[1])
         self._waiters.wake()
 
     async def poll(self, query: BusQuery) -> BusPage:
@@ -48,6 +51,10 @@ class MemoryBusLog:
         return self._page(query)
 
     def _page(self, query: BusQuery) -> BusPage:
+        with self._lock:
+            return self._page_now(query)
+
+    def _page_now(self, query: BusQuery) -> BusPage:
         oldest = self._batches[0][0] if self._batches else self._end
         after = oldest if query.after is None else query.after
         missed = max(0, oldest - after)

@@ -19,7 +19,8 @@ class Feed:
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
-        self._waiters = Waiters()
+        self._waiting_for_more = Waiters()
+        self._waiting_for_the_end = Waiters()
 
     @property
     def closed(self) -> bool:
@@ -41,6 +42,7 @@ class Feed:
                 return
             self._result, self._error, self._closed = result, error, True
         self._changed()
+        self._waiting_for_the_end.wake()
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener`, in the writer's thread, whenever something is added, and at the end."""
@@ -80,11 +82,14 @@ class Feed:
 
     async def wait(self, beyond: int | None) -> None:
         """Wait for an entry past position `beyond` (None: only for the end), or for the end."""
-        await self._waiters.wait_until(
-            lambda: self._closed or (beyond is not None and len(self._entries) > beyond)
-        )
+        if beyond is None:
+            await self._waiting_for_the_end.wait_until(lambda: self._closed)
+        else:
+            await self._waiting_for_more.wait_until(
+                lambda: self._closed or len(self._entries) > beyond
+            )
 
     def _changed(self) -> None:
         for listener in self._listeners:
             listener()
-        self._waiters.wake()
+        self._waiting_for_more.wake()

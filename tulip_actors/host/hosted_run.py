@@ -6,17 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from random import Random
 
 from tulip_actors.core.calls import (
     CallEmitted,
-    CallFinished,
-    CallKey,
-    CallLost,
     CallReport,
-    CallSetMetadata,
-    CallStarted,
     ToolRequest,
     ToolUpdate,
 )
@@ -37,6 +33,7 @@ from tulip_actors.core.runs import (
     RunStarted,
 )
 from tulip_actors.errors import RunCancelled
+from tulip_actors.host.calls import CallsInFlight
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.forwarded import Forwarded
 from tulip_actors.host.ports import HostPorts
@@ -69,7 +66,9 @@ class HostedRun:
         lines: ThreadLines,
     ) -> None:
         self.request = request
+        self.run_id = request.run_id
         self.agent_id = host_id
+        self.clock: Clock = ports.clock
         self.feed = Feed()
         self.cancel_requested = False
         self.epoch = 0
@@ -84,7 +83,7 @@ class HostedRun:
         self._watchers = Watchers()
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
-        self._inboxes: dict[CallKey, asyncio.Queue[ToolUpdate]] = {}
+        self._calls = CallsInFlight(ports.executor, self._hear)
         self._lines = lines
         self._place: Place | None = None
         if request.on_busy == "wait" and request.answer is None:
@@ -93,19 +92,9 @@ class HostedRun:
     # what it is
 
     @property
-    def run_id(self) -> str:
-        """See `RunContext`."""
-        return self.request.run_id
-
-    @property
     def thread_id(self) -> str:
         """See `RunContext`."""
         return self.request.thread_id
-
-    @property
-    def clock(self) -> Clock:
-        """See `RunContext`."""
-        return self._ports.clock
 
     @property
     def records(self) -> Sequence[Record]:
@@ -119,14 +108,13 @@ class HostedRun:
     # events and records
 
     @property
-    def next_seq(self) -> int:
-        """See `RunContext`."""
-        return self._sink.next_seq
-
-    @property
     def terminated(self) -> bool:
         """True once the TerminateEvent was emitted."""
         return self._sink.terminated
+
+    def stamp(self) -> tuple[str, int, datetime]:
+        """See `RunContext`."""
+        return self.run_id, self._sink.next_seq, self.clock.now()
 
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`. A watcher that raises never tears out the node that emits."""
@@ -210,15 +198,7 @@ class HostedRun:
         # no tools were offered: a call made all the same could never be answered
         response = replace(answer, message=replace(answer.message, tool_calls=()))
         self.record(
-            ModelTurn(
-                self.run_id,
-                self.next_seq,
-                self.clock.now(),
-                key,
-                response.message,
-                response.usage,
-                response.stop_reason,
-            )
+            ModelTurn(*self.stamp(), key, response.message, response.usage, response.stop_reason)
         )
         return response
 
@@ -273,28 +253,9 @@ class HostedRun:
         """See `RunContext`."""
         return Random(derived_id("seed", self.run_id, key))
 
-    async def call_tools(self, requests: Sequence[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
+    def call_tools(self, requests: Sequence[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
         """See `RunContext`."""
-        inbox: asyncio.Queue[ToolUpdate] = asyncio.Queue()
-        pending = {request.key for request in requests}
-        self._inboxes.update(dict.fromkeys(pending, inbox))
-        executor = self._ports.executor
-        try:
-            executor.submit(requests)
-            while pending:
-                update = await inbox.get()
-                if isinstance(update, CallEmitted | CallSetMetadata):
-                    self._hear(update)
-                    continue
-                if isinstance(update, CallFinished | CallLost):
-                    pending.discard(update.key)
-                yield update
-        finally:
-            for request in requests:
-                self._inboxes.pop(request.key, None)
-            if pending:
-                await asyncio.shield(executor.cancel(sorted(pending)))
-            executor.release([request.key for request in requests])
+        return self._calls.make(requests)
 
     def _hear(self, report: CallReport) -> None:
         """What a body tells. Taken where its call is followed, so in order with what becomes of it,
@@ -319,12 +280,11 @@ class HostedRun:
         self._began_s = self.clock.monotonic_s()  # a wait counts for no budget
         self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
         self._sink.follow(self._writer)
-        now = self.clock.now()
         if not self._records:
-            self.record(RunStarted(self.run_id, self.next_seq, now, self.request, self.agent_id))
+            self.record(RunStarted(*self.stamp(), self.request, self.agent_id))
         if answer is not None:
             question = pending_interrupt(self._records, answer, self.run_id)
-            self.record(Answered(self.run_id, self.next_seq, now, question, answer.response))
+            self.record(Answered(*self.stamp(), question, answer.response))
 
     @property
     def begun(self) -> bool:
@@ -419,14 +379,8 @@ class HostedRun:
             await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
 
     def deliver(self, update: ToolUpdate) -> None:
-        """Hand an update of the executor to whoever made the call, but for the start mark."""
-        key = update.key
-        if isinstance(update, CallStarted):
-            return
-        root = CallKey(key.run_id, key.turn, key.slot) if key.index else key
-        inbox = self._inboxes.get(root)
-        if inbox is not None:
-            inbox.put_nowait(update)
+        """Hand an update of the executor to whoever made the call."""
+        self._calls.deliver(update)
 
     def _still_wanted(self) -> None:
         if self.cancel_requested:

@@ -64,6 +64,7 @@ class InlineExecutor:
         self._pools: dict[int, ThreadPoolExecutor] = {}
         self._updates: list[ToolUpdate] = []
         self._wake: asyncio.Event | None = None
+        self._listener: Callable[[ToolUpdate], None] | None = None
         self._closed = False
 
     async def incarnation(self) -> str:
@@ -94,6 +95,10 @@ class InlineExecutor:
             else:
                 self._wake.clear()
                 await self._wake.wait()
+
+    def tell_to(self, listener: Callable[[ToolUpdate], None]) -> None:
+        """See `DirectExecutor`."""
+        self._listener = listener
 
     async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
         """See `ToolExecutor`."""
@@ -236,6 +241,9 @@ class InlineExecutor:
         return self._pools[level]
 
     def _tell(self, update: ToolUpdate) -> None:
+        if self._listener is not None:
+            self._listener(update)
+            return
         self._updates.append(update)
         if self._wake is not None:
             self._wake.set()

@@ -93,7 +93,8 @@ class Publisher:
 
 def _batch_of(entries: Sequence[Emitted]) -> EventBatch:
     """A batch of events and its header."""
-    return batch_of([entry.event for entry in entries], [entry.packed for entry in entries])
+    events = [entry.event for entry in entries]
+    return batch_of(events, [entry.packed_only() for entry in entries])
 
 
 def batch_of(events: Sequence[TulipEvent], packed: Sequence[bytes]) -> EventBatch:

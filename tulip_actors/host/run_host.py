@@ -7,8 +7,9 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from tulip_actors.core.calls import ToolUpdate
 from tulip_actors.core.events import TerminateEvent
-from tulip_actors.core.ports import Runnable, RunResult
+from tulip_actors.core.ports import DirectExecutor, Runnable, RunResult
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.core.termination import STOP_REASONS
 from tulip_actors.errors import RunCancelled, RunError, RunNotFound, TulipError
@@ -55,10 +56,12 @@ class RunHost:
         if self._stopping:
             raise RunError(f"{self.runnable.name} is stopping and takes no new run")
         if not self._background:
-            self._background = [
-                asyncio.ensure_future(self._route_updates()),
-                asyncio.ensure_future(self._renew_leases()),
-            ]
+            self._background = [asyncio.ensure_future(self._renew_leases())]
+            executor = self._ports.executor
+            if isinstance(executor, DirectExecutor):
+                executor.tell_to(self._deliver)
+            else:
+                self._background.append(asyncio.ensure_future(self._route_updates()))
         run = HostedRun(
             request, self.runnable.name, self.id, self._ports, self._publisher, self._lines
         )
@@ -153,8 +156,11 @@ class RunHost:
     async def _route_updates(self) -> None:
         async for batch in self._ports.executor.updates():
             for update in batch:
-                if update.key.run_id in self._active:
-                    self._active[update.key.run_id][0].deliver(update)
+                self._deliver(update)
+
+    def _deliver(self, update: ToolUpdate) -> None:
+        if update.key.run_id in self._active:
+            self._active[update.key.run_id][0].deliver(update)
 
     async def _renew_leases(self) -> None:
         while True:

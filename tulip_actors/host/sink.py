@@ -30,10 +30,9 @@ class RunSink:
         feed: Feed,
         publisher: Publisher,
     ) -> None:
-        self._request = request
         self._agent = agent
         self._node_id = node_id
-        self._pid = os.getpid()
+        self._source = _source_of(request, agent, node_id)
         self._feed = feed
         self._publisher = publisher
         self._writer: RecordWriter | None = None
@@ -47,7 +46,7 @@ class RunSink:
 
     def resume(self, request: RunRequest, next_seq: int) -> None:
         """Go on with a run that emitted events before."""
-        self._request = request
+        self._source = _source_of(request, self._agent, self._node_id)
         self.next_seq = next_seq
 
     @property
@@ -111,18 +110,20 @@ class RunSink:
         return writer.written if writer.blocked else writer.taken
 
     def _stamped(self, event: TulipEvent) -> Emitted:
-        request = self._request
-        source = EventSource(
-            run_id=request.run_id,
-            parent_run_id=request.parent_run_id,
-            parent_call_id=request.parent_call_id,
-            thread_id=request.thread_id,
-            agent=self._agent,
-            specialist_id=request.specialist_id,
-            seq=self.next_seq,
-            node_id=self._node_id,
-            pid=self._pid,
-        )
-        self.next_seq += 1
-        stamped = event.stamped(source)
-        return Emitted(request.run_id, source.seq, event=stamped)
+        seq, self.next_seq = self.next_seq, self.next_seq + 1
+        stamped = event.stamped(self._source.numbered(seq))
+        return Emitted(self._source.run_id, seq, event=stamped)
+
+
+def _source_of(request: RunRequest, agent: str, node_id: str) -> EventSource:
+    return EventSource(
+        run_id=request.run_id,
+        parent_run_id=request.parent_run_id,
+        parent_call_id=request.parent_call_id,
+        thread_id=request.thread_id,
+        agent=agent,
+        specialist_id=request.specialist_id,
+        seq=0,
+        node_id=node_id,
+        pid=os.getpid(),
+    )

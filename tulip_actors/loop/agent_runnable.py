@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tulip_actors.core.ports import ChatModel, RunContext
-from tulip_actors.hooks.chain import HookChain
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.finish import final_text
 from tulip_actors.loop.loop import run_loop
@@ -55,7 +54,7 @@ class AgentRunnable:
     def setup(self, toolset: str) -> Setup:
         """The agent as its loop sees it."""
         if self._setup is None:
-            self._setup = Setup(self.config, self.model, toolset, HookChain(self.config.hooks))
+            self._setup = Setup.of(self.config, self.model, toolset)
         return self._setup
 
     @property

@@ -25,7 +25,7 @@ async def begin(setup: Setup, standing: Standing, ctx: RunContext) -> AgentState
     if standing.opened:
         steered = await setup.hooks.before_invocation(ctx.request.input, state)
         if steered.metadata != state.metadata:
-            ctx.record(MetadataSet(ctx.run_id, ctx.next_seq, ctx.clock.now(), steered.metadata))
+            ctx.record(MetadataSet(*ctx.stamp(), steered.metadata))
         return replace(state, metadata=steered.metadata)
     opening = [Message.user(ctx.request.input)]
     prompt = await _system_prompt(setup.config, ctx) if state.thread_length == 0 else None
@@ -35,7 +35,7 @@ async def begin(setup: Setup, standing: Standing, ctx: RunContext) -> AgentState
     opened = await setup.hooks.before_invocation(ctx.request.input, state)
     kept = state.thread_length if opened is state else _common_prefix(state, opened)
     messages = tuple(opened.messages[kept:])
-    ctx.record(Opened(ctx.run_id, ctx.next_seq, ctx.clock.now(), kept, messages, opened.metadata))
+    ctx.record(Opened(*ctx.stamp(), kept, messages, opened.metadata))
     return replace(opened, opening_length=len(opened.messages))
 
 

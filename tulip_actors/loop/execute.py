@@ -196,7 +196,7 @@ async def _store_intents(turn: Turn, requests: Sequence[ToolRequest]) -> None:
     ctx = turn.ctx
     intents = tuple(Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in requests)
     executor = await ctx.executor_id()
-    ctx.record(ToolIntents(ctx.run_id, ctx.next_seq, ctx.clock.now(), intents, executor))
+    ctx.record(ToolIntents(*ctx.stamp(), intents, executor))
     await ctx.durable()
     await ctx.reach("intents_stored")
 
@@ -270,7 +270,7 @@ def _pause(turn: Turn, request: ToolRequest, asked: InterruptRequest) -> None:
     """A body asks a human: recorded and announced; the call has no result yet."""
     ctx, key = turn.ctx, request.key
     interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{len(request.answers)}"
-    paused = Paused(ctx.run_id, ctx.next_seq, ctx.clock.now(), key, interrupt_id, asked)
+    paused = Paused(*ctx.stamp(), key, interrupt_id, asked)
     ctx.record(paused)
     event = _asked(paused)
     turn.paused.append(event)
@@ -355,7 +355,7 @@ def _record(turn: Turn, slot: int, execution: ToolExecution) -> None:
     turn.executions[slot] = execution
     key = CallKey(ctx.run_id, turn.state.iteration, slot)
     counted = slot not in turn.refused
-    ctx.record(ToolFinished(ctx.run_id, ctx.next_seq, ctx.clock.now(), key, execution, counted))
+    ctx.record(ToolFinished(*ctx.stamp(), key, execution, counted))
 
 
 def _close_open(turn: Turn, reason: str) -> None:

@@ -23,9 +23,6 @@ from tulip_actors.core.termination import (
     SUCCESSES,
     Ending,
     MaxIterations,
-    TerminationCondition,
-    TimeLimit,
-    TokenLimit,
 )
 from tulip_actors.errors import RunCancelled
 from tulip_actors.loop.config import AgentConfig, task_complete
@@ -56,7 +53,7 @@ def ending_due(setup: Setup, state: AgentState, ctx: RunContext) -> Ending | Non
         ending = config.termination.ending(state, elapsed_s=elapsed_s)
         if ending is not None:
             return ending
-    for cap in _caps(config):
+    for cap in setup.caps:
         ending = cap.ending(state, elapsed_s=elapsed_s)
         if ending is not None:
             return replace(ending, at_cap=isinstance(cap, MaxIterations))
@@ -90,7 +87,7 @@ async def summarise(setup: Setup, state: AgentState, ctx: RunContext, ending: En
         return state
     if request not in last_two:
         state = state.with_message(request)
-        ctx.record(Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), (request,)))
+        ctx.record(Added(*ctx.stamp(), (request,)))
     state, answer = await answered(setup, state, ctx, SUMMARY, ())
     return state.with_message(answer)
 
@@ -133,9 +130,7 @@ async def finish(
         state = state.with_error(error)
     ctx.record(
         RunEnded(
-            ctx.run_id,
-            ctx.next_seq,
-            ctx.clock.now(),
+            *ctx.stamp(),
             ending.stop_reason,
             ending.reason,
             state.iteration,
@@ -182,14 +177,6 @@ def _declared(state: AgentState) -> str:
     return next(results, None) or ""
 
 
-def _caps(config: AgentConfig) -> Iterator[TerminationCondition]:
-    yield MaxIterations(config.max_iterations)
-    if config.token_budget is not None:
-        yield TokenLimit(config.token_budget)
-    if config.time_budget_seconds is not None:
-        yield TimeLimit(config.time_budget_seconds)
-
-
 def _repeats_itself(config: AgentConfig, state: AgentState) -> bool:
     """The same calls with the same arguments in each of the last `tool_loop_threshold` turns."""
     needed = config.tool_loop_threshold
@@ -226,7 +213,9 @@ def _same(one: _Turn, other: _Turn) -> bool:
 def _turns(state: AgentState, *, with_results: bool) -> Iterator[_Turn]:
     """The turns of this run, newest first."""
     results: list[str] = []
-    for message in state.said_last():
+    messages = state.messages
+    for position in range(len(messages) - 1, state.opening_length - 1, -1):
+        message = messages[position]
         if message.role is Role.TOOL:
             results.append(message.content)
         elif message.role is Role.ASSISTANT:

@@ -9,6 +9,12 @@ from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.ports import ChatModel, RunContext
 from tulip_actors.core.runs import Checkpointed, MetadataSet
 from tulip_actors.core.state import AgentState
+from tulip_actors.core.termination import (
+    MaxIterations,
+    TerminationCondition,
+    TimeLimit,
+    TokenLimit,
+)
 from tulip_actors.hooks.chain import HookChain
 from tulip_actors.loop.config import AgentConfig
 
@@ -17,13 +23,25 @@ from tulip_actors.loop.config import AgentConfig
 class Setup:
     """An agent as its loop sees it: the config, the model made, the hooks in order.
 
-    `toolset` is the id under which the executor holds the agent's tools.
+    `toolset` is the id under which the executor holds the agent's tools. `caps` are the built-in
+    conditions, `max_iterations` first.
     """
 
     config: AgentConfig
     model: ChatModel
     toolset: str
     hooks: HookChain
+    caps: tuple[TerminationCondition, ...]
+
+    @classmethod
+    def of(cls, config: AgentConfig, model: ChatModel, toolset: str) -> Setup:
+        """Made once per agent and process."""
+        caps: list[TerminationCondition] = [MaxIterations(config.max_iterations)]
+        if config.token_budget is not None:
+            caps.append(TokenLimit(config.token_budget))
+        if config.time_budget_seconds is not None:
+            caps.append(TimeLimit(config.time_budget_seconds))
+        return cls(config, model, toolset, HookChain(config.hooks), tuple(caps))
 
 
 class TurnPaused(Exception):
@@ -69,7 +87,7 @@ def with_new_metadata(state: AgentState, ctx: RunContext) -> AgentState:
     entries = ctx.take_metadata()
     if not entries:
         return state
-    ctx.record(MetadataSet(ctx.run_id, ctx.next_seq, ctx.clock.now(), entries))
+    ctx.record(MetadataSet(*ctx.stamp(), entries))
     for key, value in entries.items():
         state = state.with_metadata(key, value)
     return state
@@ -79,4 +97,4 @@ def checkpoint(setup: Setup, state: AgentState, ctx: RunContext) -> None:
     """Between two turns: mark a checkpoint, if the config wants one here."""
     every = setup.config.checkpoint_every_n_iterations
     if every is not None and state.iteration % every == 0:
-        ctx.record(Checkpointed(ctx.run_id, ctx.next_seq, ctx.clock.now()))
+        ctx.record(Checkpointed(*ctx.stamp()))

@@ -71,6 +71,6 @@ def reflect(
             guidance=found.guidance,
         )
     )
-    reflection = Added(ctx.run_id, ctx.next_seq, ctx.clock.now(), notes, found.new_confidence)
+    reflection = Added(*ctx.stamp(), notes, found.new_confidence)
     ctx.record(reflection)
     return reflected(state, reflection)

@@ -78,9 +78,7 @@ async def answered(
 def _record(ctx: RunContext, key: str, response: ModelResponse, accepted: bool) -> None:
     ctx.record(
         ModelTurn(
-            ctx.run_id,
-            ctx.next_seq,
-            ctx.clock.now(),
+            *ctx.stamp(),
             key,
             response.message,
             response.usage,

@@ -19,18 +19,23 @@ from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, JsonObject, freeze
 from tulip_actors.errors import ConfigError, NotSerialisable, ToolArgumentsInvalid
 from tulip_actors.tools.context import ToolContext
 
+_PLAIN = (str, int, float, bool)
 _PREFIX = "arg_"
 """Fields carry it so that no parameter's name can collide with pydantic's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSignature:
-    """What a tool takes. `context_parameter` names the one that receives the `ToolContext`."""
+    """What a tool takes. `context_parameter` names the one that receives the `ToolContext`.
+
+    `is_plain`: every argument is text, a number or a bool, so a valid one is its own JSON.
+    """
 
     model: type[BaseModel]
     names: tuple[str, ...]
     context_parameter: str | None
     parameters: JsonObject
+    is_plain: bool
 
     def validate(self, tool_name: str, arguments: Mapping[str, Json]) -> FrozenDict:
         """The arguments checked, coerced and with defaults filled in, as JSON.
@@ -40,9 +45,12 @@ class ToolSignature:
         """
         checked = self._check(tool_name, arguments)
         try:
-            return freeze_object(
-                checked.model_dump(mode="json", by_alias=True), f"arguments of {tool_name}"
+            plain = (
+                self._values(checked)
+                if self.is_plain
+                else checked.model_dump(mode="json", by_alias=True)
             )
+            return freeze_object(plain, f"arguments of {tool_name}")
         except NotSerialisable as error:
             raise ToolArgumentsInvalid(error.message) from None
         except Exception as error:  # a serialiser of the user's own
@@ -51,8 +59,10 @@ class ToolSignature:
             ) from error
 
     def bind(self, tool_name: str, arguments: Mapping[str, Json]) -> dict[str, object]:
-        """The arguments as the Python values that the signature names."""
-        checked = self._check(tool_name, arguments)
+        """Valid arguments as the Python values that the signature names."""
+        return dict(arguments) if self.is_plain else self._values(self._check(tool_name, arguments))
+
+    def _values(self, checked: BaseModel) -> dict[str, object]:
         return {name: getattr(checked, _PREFIX + name) for name in self.names}
 
     def _check(self, tool_name: str, arguments: Mapping[str, Json]) -> BaseModel:
@@ -117,6 +127,7 @@ def _signature(name: str, fields: dict[str, Any], context_parameter: str | None)
         names=tuple(field.removeprefix(_PREFIX) for field in fields),
         context_parameter=context_parameter,
         parameters=freeze_object(_without_titles(schema), f"schema of {name}"),
+        is_plain=all(hint in _PLAIN for hint, _ in fields.values()),
     )
 
 
