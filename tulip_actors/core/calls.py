@@ -1,7 +1,8 @@
 """Tool calls as the runtime knows them: their keys, requests and what becomes of them.
 
-What may live here: the data that the ToolExecutor port and the records speak in. Light frozen
-dataclasses; they cross process borders by the thousand.
+What may live here: the data that the ToolExecutor port and the records speak in. They cross
+process borders by the thousand; what every call makes is a NamedTuple, at a third of the time of a
+frozen dataclass.
 """
 
 from __future__ import annotations
@@ -61,8 +62,7 @@ class ToolSpec:
     parameters: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class CallScope:
+class CallScope(NamedTuple):
     """What a tool body may know of the run it serves."""
 
     run_id: str
@@ -87,8 +87,7 @@ class ToolDemand:
 NO_DEMAND = ToolDemand()
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
+class ToolRequest(NamedTuple):
     """A call to be made: validated arguments, and where to find the tool.
 
     `toolset` is the id under which the executor holds the tools; `parent_call_id` is set on
@@ -108,8 +107,7 @@ class ToolRequest:
     answers: tuple[Json, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolOutcome(NamedTuple):
     """The one result of a call. `result` is the text for the model; exactly one side is set,
     but for a body that asks a human: it has an `interrupt` and no result yet.
 
@@ -140,8 +138,7 @@ class CallSubmitted:
         return self.request.key
 
 
-@dataclass(frozen=True, slots=True)
-class CallStarted:
+class CallStarted(NamedTuple):
     """The start mark: the body begins now, there. Without one it has not begun."""
 
     key: CallKey
@@ -166,8 +163,7 @@ class CallSetMetadata:
     value: Json
 
 
-@dataclass(frozen=True, slots=True)
-class CallFinished:
+class CallFinished(NamedTuple):
     """The body ended, one way or the other."""
 
     key: CallKey

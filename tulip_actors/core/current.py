@@ -58,8 +58,13 @@ def checked_event(event: object) -> TulipEvent:
     """What may be emitted. Raises TypeError for anything but an event."""
     if isinstance(event, TulipEvent):
         return event
-    what = f"the class {event.__name__}" if isinstance(event, type) else type(event).__name__
-    raise TypeError(f"emit() takes an event object such as CausalNodeEvent(...), not {what}")
+    raise not_an_event(event)
+
+
+def not_an_event(thing: object) -> TypeError:
+    """The error for whoever emits something else."""
+    what = f"the class {thing.__name__}" if isinstance(thing, type) else type(thing).__name__
+    return TypeError(f"emit() takes an event object such as CausalNodeEvent(...), not {what}")
 
 
 def checked_entry(key: object, value: object) -> tuple[str, Json]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,10 +22,6 @@ from tulip_actors.core.messages import ToolCall
 
 Assessment = Literal["on_track", "stuck", "new_findings", "loop_detected"]
 Decision = Literal["invoke_specialist", "correlate", "summarize", "finalize"]
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +55,7 @@ class TulipEvent(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True, ser_json_inf_nan="constants")
 
     event_type: str
-    timestamp: datetime = Field(default_factory=_now)
+    timestamp: datetime = Field(default_factory=partial(datetime.now, UTC))
     source: EventSource | None = None
 
     provisional: ClassVar[bool] = False

@@ -125,11 +125,26 @@ def freeze_object(value: Mapping[str, object], path: str) -> FrozenDict:
     """`freeze` for a mapping; what is frozen already is returned as it is."""
     if type(value) is FrozenDict:
         return value
-    if type(value) is not dict and not isinstance(value, Mapping):
+    if type(value) is dict and all(map(_is_plain_entry, value.items())):
+        return FrozenDict(value)
+    if not isinstance(value, Mapping):
         raise NotSerialisable(
             f"{path} must be a mapping with text keys, not {type(value).__name__}", path=path
         )
     return cast(FrozenDict, _freeze(value, path, ()))
+
+
+def _is_plain_entry(entry: tuple[object, object]) -> bool:
+    """True for what needs neither a copy nor a closer look: most arguments are of this kind."""
+    key, value = entry
+    if type(key) is not str or not key.isascii():
+        return False
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())  # type: ignore[attr-defined]
+    if kind is int:
+        return INT_MIN <= value <= INT_MAX  # type: ignore[operator]
+    return kind is bool or value is None
 
 
 def _freeze(value: object, path: str, above: tuple[int, ...]) -> Json:

@@ -306,6 +306,11 @@ class RunContext(CurrentRun, Protocol):
         """Show every event of this run to `watcher`, stamped, as it is emitted."""
         ...
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `take_metadata` or `raise_watcher_failure` has something; for the loop."""
+        ...
+
     def raise_watcher_failure(self) -> None:
         """Raise what a watcher raised, once; asked where a node may be left."""
         ...

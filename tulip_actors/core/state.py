@@ -111,7 +111,8 @@ class AgentState:
         half a dozen copies.
         """
         copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__, **changes)
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(changes)
         return copy
 
     def with_message(self, message: Message) -> AgentState:
@@ -127,14 +128,14 @@ class AgentState:
         executions = self.tool_executions.with_items(execution)
         if execution.run_id != self.run_id:
             return self._changed(tool_executions=executions)
-        name = execution.tool_name
+        name, called, succeeded = execution.tool_name, self.tools_called, self.tools_succeeded
         return self._changed(
             tool_executions=executions,
             calls_made=self.calls_made + 1,
-            tools_called=_with(self.tools_called, name),
-            tools_succeeded=_with(self.tools_succeeded, name)
-            if execution.success
-            else self.tools_succeeded,
+            tools_called=called if name in called else called | {name},
+            tools_succeeded=succeeded | {name}
+            if execution.success and name not in succeeded
+            else succeeded,
         )
 
     def with_reasoning_step(self, step: ReasoningStep) -> AgentState:
@@ -224,10 +225,6 @@ class AgentState:
         except ValidationError as error:
             path = ".".join(str(part) for part in error.errors()[0]["loc"])
             raise NotSerialisable(f"not a checkpoint: {error}", path=path) from error
-
-
-def _with(names: frozenset[str], name: str) -> frozenset[str]:
-    return names if name in names else names | {name}
 
 
 @cache

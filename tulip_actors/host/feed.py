@@ -33,7 +33,8 @@ class Feed:
     def append(self, entries: Sequence[Emitted]) -> None:
         """Add entries and wake the readers."""
         self._entries.extend(entries)
-        self._changed()
+        if self._listeners or self._waiting_for_more.any:
+            self._changed()
 
     def close(self, result: object = None, error: BaseException | None = None) -> None:
         """End the stream with the run's result, or with what it raised. Later calls do nothing."""

@@ -17,10 +17,10 @@ from tulip_actors.core.calls import (
     ToolUpdate,
 )
 from tulip_actors.core.codec import unpack_event
-from tulip_actors.core.current import checked_entry, checked_event, principal_of, serving
+from tulip_actors.core.current import checked_entry, not_an_event, principal_of, serving
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.events import TerminateEvent, TulipEvent
-from tulip_actors.core.frozen import Json
+from tulip_actors.core.frozen import EMPTY, Json
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
 from tulip_actors.core.runs import (
@@ -118,12 +118,22 @@ class HostedRun:
 
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`. A watcher that raises never tears out the node that emits."""
-        if not self.terminated:
-            self._watchers.show(self._sink.emit(checked_event(event)))
+        if not isinstance(event, TulipEvent):
+            raise not_an_event(event)
+        if self._sink.terminated:
+            return
+        stamped = self._sink.emit(event)
+        if self._watchers.any:
+            self._watchers.show(stamped)
 
     def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
         """See `RunContext`."""
         self._watchers.add(watcher)
+
+    @property
+    def has_news(self) -> bool:
+        """See `RunContext`."""
+        return bool(self._new_metadata) or self._watchers.failed
 
     def raise_watcher_failure(self) -> None:
         """See `RunContext`."""
@@ -146,6 +156,8 @@ class HostedRun:
 
     def take_metadata(self) -> Mapping[str, Json]:
         """See `RunContext`."""
+        if not self._new_metadata:
+            return EMPTY
         taken, self._new_metadata = self._new_metadata, {}
         return taken
 

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tulip_actors.core.calls import (
     CallFinished,
@@ -115,7 +115,7 @@ class InlineExecutor:
 
     def release(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
-        for key in list(self._with_descendants(keys)):
+        for key in list(self._with_descendants(keys)) if self._children else keys:
             self._calls.pop(key, None)
             self._children.pop(key, None)
 
@@ -143,8 +143,7 @@ class InlineExecutor:
         for one in arguments:
             key = parent.child(siblings.count)
             siblings.count += 1
-            request = replace(
-                made.request,
+            request = made.request._replace(
                 key=key,
                 tool_name=tool.name,
                 tool_call_id=f"{made.request.tool_call_id}.{key.index[-1]}",

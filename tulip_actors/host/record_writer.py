@@ -42,7 +42,11 @@ class RecordWriter:
         if self._failure is not None:
             return
         if self._immediate is not None:
-            self._write_now(self._immediate, records)
+            try:
+                self._immediate.append_now(self._thread_id, self.epoch, records)
+                self.written += len(records)
+            except Exception as failure:  # kept, and raised to whoever awaits durability
+                self._failure = failure
             return
         self._buffer.extend(records)
         if self._writing is None:
@@ -54,13 +58,6 @@ class RecordWriter:
             await asyncio.shield(self._writing)
         if self._failure is not None:
             raise self._failure
-
-    def _write_now(self, store: ImmediateRunStore, records: tuple[Record, ...]) -> None:
-        try:
-            store.append_now(self._thread_id, self.epoch, records)
-            self.written += len(records)
-        except Exception as failure:  # kept, and raised to whoever awaits durability
-            self._failure = failure
 
     async def _write(self) -> None:
         try:

@@ -56,14 +56,16 @@ class RunSink:
 
     def emit(self, event: TulipEvent) -> TulipEvent:
         """Stamp and take an event of this run; returns it stamped. None is taken after the last."""
-        if self.terminated:
+        if self._last is not None:
             return event
-        emitted = self._stamped(event)
+        seq, self.next_seq = self.next_seq, self.next_seq + 1
+        stamped = event.stamped(self._source.numbered(seq))
+        emitted = Emitted(self._source.run_id, seq, event=stamped)
         if isinstance(event, TerminateEvent):
             self._last = emitted
         else:
             self._take(emitted, own=True)
-        return emitted.event
+        return stamped
 
     def forward(self, entries: Sequence[Emitted]) -> None:
         """Pass on a member's events: on this run's stream only, they are on the bus already."""
@@ -108,11 +110,6 @@ class RunSink:
         if writer is None:
             return self._held[-1][0] if self._held else 0
         return writer.written if writer.blocked else writer.taken
-
-    def _stamped(self, event: TulipEvent) -> Emitted:
-        seq, self.next_seq = self.next_seq, self.next_seq + 1
-        stamped = event.stamped(self._source.numbered(seq))
-        return Emitted(self._source.run_id, seq, event=stamped)
 
 
 def _source_of(request: RunRequest, agent: str, node_id: str) -> EventSource:

@@ -21,6 +21,11 @@ class Watchers:
         """Show every event from now on to `watcher`."""
         self._watchers.append(watcher)
 
+    @property
+    def any(self) -> bool:
+        """Whether there is anybody to show events to."""
+        return bool(self._watchers)
+
     def show(self, event: TulipEvent) -> None:
         """Show an event; after a failure nobody is shown any."""
         for watcher in self._watchers:
@@ -33,6 +38,11 @@ class Watchers:
                 else:
                     self._failure = failure
                 return
+
+    @property
+    def failed(self) -> bool:
+        """Whether a watcher raised what was not raised yet."""
+        return self._failure is not None
 
     def raise_failure(self) -> None:
         """Raise what a watcher raised, once."""

@@ -127,7 +127,7 @@ def _asked_again(turn: Turn, intent: Intent, answers: Sequence[Json]) -> ToolReq
         intent.tool_call_id,
         intent.arguments,
     )
-    return replace(request, attempt=len(answers) + 1, answers=tuple(answers))
+    return request._replace(attempt=len(answers) + 1, answers=tuple(answers))
 
 
 def _waves(turn: Turn) -> Iterator[Sequence[int]]:
@@ -258,7 +258,7 @@ async def _settle(
             turn.failure = raised
         else:
             if retry:
-                turn.requests[key] = replace(request, attempt=request.attempt + 1)
+                turn.requests[key] = request._replace(attempt=request.attempt + 1)
                 return [(turn.requests[key], outcome)]
     _keep(turn, key.slot, request, outcome)
     for slot in turn.followers.pop(key, ()):
@@ -305,7 +305,7 @@ async def _looked_at(
     await turn.setup.hooks.after_tool_call(event)
     if event.result is not outcome.result:
         text = result_text(event.result)
-        outcome = replace(outcome, result=text, error=None, error_type=None)
+        outcome = outcome._replace(result=text, error=None, error_type=None)
     return outcome, event.retry and request.attempt <= MAX_RETRIES
 
 

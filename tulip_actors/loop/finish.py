@@ -9,8 +9,8 @@ run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from tulip_actors.core.events import InterruptEvent, TerminateEvent
@@ -65,9 +65,10 @@ def ending_due(setup: Setup, state: AgentState, ctx: RunContext) -> Ending | Non
 def completion(setup: Setup, state: AgentState) -> Ending | None:
     """What ends the run after this turn: a terminal tool, or an answer that calls nothing."""
     terminal = setup.config.terminal_tools
-    done = {one.tool_name for one in state.executions_of_turn if one.success} & terminal
-    if done:
-        return DECLARED_COMPLETE if task_complete.__name__ in done else TERMINAL_TOOL
+    if terminal:
+        done = {one.tool_name for one in state.executions_of_turn if one.success} & terminal
+        if done:
+            return DECLARED_COMPLETE if task_complete.__name__ in done else TERMINAL_TOOL
     spoke = state.messages[-1].role is Role.ASSISTANT
     return NATURAL_END if spoke and setup.config.completion_mode == "auto" else None
 
@@ -182,36 +183,30 @@ def _repeats_itself(config: AgentConfig, state: AgentState) -> bool:
     needed = config.tool_loop_threshold
     if state.iteration < needed:
         return False
-    with_results = config.tool_loop_compare == "calls+results"
-    turns = _turns(state, with_results=with_results)
-    newest = next(turns)
-    return bool(newest) and all(_same(newest, earlier) for earlier in islice(turns, needed - 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """What a turn called, and what it got where that matters."""
-
-    calls: tuple[ToolCall, ...]
-    results: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.calls)
-
-
-def _same(one: _Turn, other: _Turn) -> bool:
-    """Equal but for the calls' ids. Typed equality costs time, and most turns differ untyped."""
-    if len(one.calls) != len(other.calls) or one.results != other.results:
+    turns = _turns(state)
+    calls, results = next(turns)
+    if not calls:
         return False
-    pairs = list(zip(one.calls, other.calls, strict=True))
-    return all(
-        a.name == b.name and a.arguments == b.arguments and a.malformed == b.malformed
-        for a, b in pairs
-    ) and all(canonical(a.arguments) == canonical(b.arguments) for a, b in pairs)
+    with_results = config.tool_loop_compare == "calls+results"
+    for earlier, earlier_results in islice(turns, needed - 1):
+        if not _same(calls, earlier) or (with_results and results != earlier_results):
+            return False
+    return True
 
 
-def _turns(state: AgentState, *, with_results: bool) -> Iterator[_Turn]:
-    """The turns of this run, newest first."""
+def _same(calls: Sequence[ToolCall], others: Sequence[ToolCall]) -> bool:
+    """Equal but for the calls' ids. Typed equality costs time, and most turns differ untyped."""
+    if len(calls) != len(others):
+        return False
+    pairs = list(zip(calls, others, strict=True))
+    for a, b in pairs:
+        if a.name != b.name or a.arguments != b.arguments or a.malformed != b.malformed:
+            return False
+    return all(canonical(a.arguments) == canonical(b.arguments) for a, b in pairs)
+
+
+def _turns(state: AgentState) -> Iterator[tuple[Sequence[ToolCall], Sequence[str]]]:
+    """What the turns of this run called and got, newest first."""
     results: list[str] = []
     messages = state.messages
     for position in range(len(messages) - 1, state.opening_length - 1, -1):
@@ -219,5 +214,5 @@ def _turns(state: AgentState, *, with_results: bool) -> Iterator[_Turn]:
         if message.role is Role.TOOL:
             results.append(message.content)
         elif message.role is Role.ASSISTANT:
-            yield _Turn(message.tool_calls, tuple(results) if with_results else ())
+            yield message.tool_calls, results
             results = []

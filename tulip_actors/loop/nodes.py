@@ -74,6 +74,8 @@ def boundary(state: AgentState, ctx: RunContext) -> AgentState:
 
     Raises `NodeTorn` for what an `on_event` raised meanwhile.
     """
+    if not ctx.has_news:
+        return state
     state = with_new_metadata(state, ctx)
     try:
         ctx.raise_watcher_failure()

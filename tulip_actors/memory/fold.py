@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from tulip_actors.core.codec import record_from_json
 from tulip_actors.core.frozen import Json
 from tulip_actors.core.history import History
-from tulip_actors.core.messages import Message, ToolCall, ToolResult
+from tulip_actors.core.messages import Message, Role, ToolCall, ToolResult
 from tulip_actors.core.runs import (
     Added,
     Answered,
@@ -271,7 +271,6 @@ def result_message(call: ToolCall, execution: ToolExecution | None) -> Message:
     """The tool message of a call: its result, its error, or that neither is known."""
     if execution is None:
         return Message.tool(ToolResult(call.id, call.name, UNANSWERED, is_error=True))
-    content = execution.result if execution.success else f"Error: {execution.error}"
-    return Message.tool(
-        ToolResult(call.id, call.name, content or "", is_error=not execution.success)
-    )
+    failed = execution.error is not None
+    content = f"Error: {execution.error}" if failed else execution.result or ""
+    return Message(Role.TOOL, content, tool_call_id=call.id, name=call.name, is_error=failed)

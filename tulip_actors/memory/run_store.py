@@ -69,7 +69,10 @@ class RecordLog(Generic[RecordT]):
 
     def append(self, thread_id: str, epoch: int, records: Sequence[RecordT]) -> None:
         """Add records. Raises `StaleEpoch` for an owner that was replaced."""
-        self._current(thread_id, epoch).records.extend(records)
+        thread = self._threads.get(thread_id)
+        if thread is None or thread.epoch != epoch:
+            thread = self._current(thread_id, epoch)
+        thread.records.extend(records)
 
     def read(self, thread_id: str, after: int) -> list[RecordT]:
         """Records from position `after` on; an unknown thread has none."""

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -209,8 +209,7 @@ class Dispatcher:
     def _child(self, parent: _Call, calls: ChildCalls, arguments: Mapping[str, Any]) -> _Call:
         position = parent.children_made
         parent.children_made += 1
-        request = replace(
-            parent.request,
+        request = parent.request._replace(
             key=calls.parent.child(position),
             tool_name=calls.tool_name,
             tool_call_id=f"{parent.request.tool_call_id}.{position}",
@@ -272,7 +271,7 @@ class Dispatcher:
         call.stream = None
         call.done.set()
         if isinstance(ended, CallFinished):
-            ended = CallFinished(ended.key, replace(ended.outcome, value=None))
+            ended = CallFinished(ended.key, ended.outcome._replace(value=None))
         self._tell(call.client_id, ended)
 
     def _tell(self, client_id: str, update: ToolUpdate) -> None:

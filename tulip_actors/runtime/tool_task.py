@@ -8,7 +8,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import ray
@@ -98,7 +98,7 @@ def _outcome(
         outcome = run_plain(tool, request, children, watch)
     if request.key.index and outcome.error is None:
         return _with_packed_value(outcome, watch)
-    return replace(outcome, value=None)
+    return outcome._replace(value=None)
 
 
 async def _attentively(body: Coroutine[Any, Any, ToolOutcome]) -> ToolOutcome:
@@ -123,7 +123,7 @@ async def _attentively(body: Coroutine[Any, Any, ToolOutcome]) -> ToolOutcome:
 
 def _with_packed_value(outcome: ToolOutcome, watch: Stopwatch) -> ToolOutcome:
     try:
-        return replace(outcome, value=pack(outcome.value, "a tool's return value"))
+        return outcome._replace(value=pack(outcome.value, "a tool's return value"))
     except TulipError as error:
         return watch.raised(error)
 
@@ -199,5 +199,5 @@ class WorkerChildren:
 
 def _unpacked(outcome: ToolOutcome) -> ToolOutcome:
     if isinstance(outcome.value, bytes):
-        return replace(outcome, value=unpack(outcome.value))
+        return outcome._replace(value=unpack(outcome.value))
     return outcome

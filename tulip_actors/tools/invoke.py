@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import cast
 
 from pydantic_core import to_json
@@ -59,7 +58,7 @@ class Stopwatch:
                     "called: ask before ctx.map or ctx.call"
                 )
             )
-        return replace(self._outcome(), interrupt=asked.request)
+        return self._outcome()._replace(interrupt=asked.request)
 
     def raised(self, error: BaseException) -> ToolOutcome:
         """The outcome of a body that raised."""
