@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random
+from types import TracebackType
 from typing import Protocol, TypeVar, runtime_checkable
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
@@ -279,6 +280,20 @@ class CurrentRun(Protocol):
         ...
 
 
+class CallsUnderWay(Protocol):
+    """Calls from the moment this is entered: iterate it for what happens to them and to their
+    children, until all have ended. Leaving it earlier cancels those that have not."""
+
+    async def __aenter__(self) -> AsyncIterator[ToolUpdate]: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
 class RunContext(CurrentRun, Protocol):
     """What a Runnable may do. Every effect goes through here, under a key unique in the run."""
 
@@ -349,11 +364,8 @@ class RunContext(CurrentRun, Protocol):
         """The incarnation that will own this run's calls, for their intents."""
         ...
 
-    def call_tools(self, requests: Sequence[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
-        """Make calls; yields what happens to them and to their children until all have ended.
-
-        Closing it early cancels those that have not.
-        """
+    def call_tools(self, requests: Sequence[ToolRequest]) -> CallsUnderWay:
+        """Make calls, in an `async with`; see `CallsUnderWay`."""
         ...
 
     async def reach(self, point: str) -> None:

@@ -110,9 +110,10 @@ class AgentState:
         A tenth of the time of `dataclasses.replace`, which sets all fields one by one; a turn makes
         half a dozen copies.
         """
+        values = self.__dict__.copy()
+        values.update(changes)
         copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
-        copy.__dict__.update(changes)
+        object.__setattr__(copy, "__dict__", values)
         return copy
 
     def with_message(self, message: Message) -> AgentState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -33,7 +33,7 @@ from tulip_actors.core.runs import (
     RunStarted,
 )
 from tulip_actors.errors import RunCancelled
-from tulip_actors.host.calls import CallsInFlight
+from tulip_actors.host.calls import CallsInFlight, MadeCalls
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.forwarded import Forwarded
 from tulip_actors.host.ports import HostPorts
@@ -265,7 +265,7 @@ class HostedRun:
         """See `RunContext`."""
         return Random(derived_id("seed", self.run_id, key))
 
-    def call_tools(self, requests: Sequence[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
+    def call_tools(self, requests: Sequence[ToolRequest]) -> MadeCalls:
         """See `RunContext`."""
         return self._calls.make(requests)
 

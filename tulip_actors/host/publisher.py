@@ -102,7 +102,7 @@ def batch_of(events: Sequence[TulipEvent], packed: Sequence[bytes]) -> EventBatc
     sources = [event.source for event in events if event.source is not None]
     return EventBatch(
         packed=tuple(packed),
-        run_ids=frozenset(source.run_id for source in sources),
-        agents=frozenset(source.agent for source in sources),
-        types=frozenset(event.event_type for event in events),
+        run_ids=frozenset([source.run_id for source in sources]),
+        agents=frozenset([source.agent for source in sources]),
+        types=frozenset([event.event_type for event in events]),
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from tulip_actors.core.calls import (
@@ -216,7 +215,7 @@ async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
     while requests:
         again: list[tuple[ToolRequest, ToolOutcome]] = []
         turn.submitted.update(request.key for request in requests)
-        async with aclosing(turn.ctx.call_tools(requests)) as updates:
+        async with turn.ctx.call_tools(requests) as updates:
             async for update in updates:
                 match update:
                     case CallSubmitted(child):
