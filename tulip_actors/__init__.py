@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         HookProvider,
     )
     from tulip_actors.loop.config import (
+        GroundingConfig,
         ReflexionConfig,
     )
     from tulip_actors.models.registry import (
@@ -206,7 +207,7 @@ _NAMES_OF = {
         "VersionMismatch",
     ),
     "tulip_actors.hooks": ("HookProvider",),
-    "tulip_actors.loop.config": ("ReflexionConfig",),
+    "tulip_actors.loop.config": ("GroundingConfig", "ReflexionConfig"),
 }
 _ROOM_OF = {name: room for room, names in _NAMES_OF.items() for name in names}
 
@@ -229,6 +230,7 @@ __all__ = [
     "ConfigError",
     "EventBus",
     "EventSource",
+    "GroundingConfig",
     "GroundingEvent",
     "HookProvider",
     "InterruptEvent",

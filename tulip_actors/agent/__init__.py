@@ -5,7 +5,7 @@ from tulip_actors.agent.event_bus import BusRecord, EventBus
 from tulip_actors.agent.handle import RunHandle, RunStream
 from tulip_actors.agent.team import Team
 from tulip_actors.host.ports import ActorOptions, AgentStatus
-from tulip_actors.loop.config import AgentConfig, ReflexionConfig
+from tulip_actors.loop.config import AgentConfig, GroundingConfig, ReflexionConfig
 from tulip_actors.loop.result import AgentResult
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "AgentStatus",
     "BusRecord",
     "EventBus",
+    "GroundingConfig",
     "ReflexionConfig",
     "RunHandle",
     "RunStream",

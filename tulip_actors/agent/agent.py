@@ -19,7 +19,7 @@ from tulip_actors.hooks.chain import observers
 from tulip_actors.hooks.provider import HookProvider
 from tulip_actors.host.ports import ActorOptions
 from tulip_actors.loop.agent_runnable import AgentRunnable
-from tulip_actors.loop.config import AgentConfig, ReflexionConfig, SystemPrompt
+from tulip_actors.loop.config import AgentConfig, GroundingConfig, ReflexionConfig, SystemPrompt
 from tulip_actors.loop.result import AgentResult
 from tulip_actors.memory.backends.memory import MemoryCheckpointer
 from tulip_actors.memory.checkpointer import BaseCheckpointer, newest_first, state_at
@@ -35,6 +35,7 @@ class LoopOptions(TypedDict, total=False):
     termination: TerminationCondition | None
     hooks: Sequence[HookProvider]
     reflexion: bool | ReflexionConfig | None
+    grounding: GroundingConfig | None
     completion_mode: Literal["auto", "explicit"]
     terminal_tools: Sequence[str]
     tool_execution: Literal["concurrent", "sequential"]

@@ -33,8 +33,10 @@ from tulip_actors.core.calls import (
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.events import ModelChunkEvent, TulipEvent
 from tulip_actors.core.frozen import Json
+from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.messages import Message
 from tulip_actors.core.runs import ModelResponse, Record, RunRequest
+from tulip_actors.core.state import ToolExecution
 
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 
@@ -64,6 +66,15 @@ class StreamingChatModel(ChatModel, Protocol):
         **settings: object,
     ) -> AsyncGenerator[ModelChunkEvent, None]:
         """The answer's chunks; the last has `done`. `models.accumulate` makes the response."""
+        ...
+
+
+@runtime_checkable
+class Grounder(Protocol):
+    """Judges the claims of an answer by what the run's tools returned."""
+
+    async def evaluate(self, answer: str, evidence: Sequence[ToolExecution]) -> GroundingResult:
+        """The claims and how far the evidence supports them."""
         ...
 
 

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from tulip_actors.core.calls import CallKey
 from tulip_actors.core.frozen import EMPTY, Json, JsonObject
+from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message
 from tulip_actors.core.state import ToolExecution
@@ -105,6 +106,18 @@ class Added:
     messages: tuple[Message, ...]
     confidence: float | None = None
     kind: Literal["added"] = "added"
+
+
+@dataclass(frozen=True, slots=True)
+class Grounded:
+    """The answer of a turn was judged; with `messages` it was sent back."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    result: GroundingResult
+    messages: tuple[Message, ...] = ()
+    kind: Literal["grounded"] = "grounded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +268,7 @@ Record: TypeAlias = (
     RunStarted
     | Opened
     | Added
+    | Grounded
     | MetadataSet
     | ModelTurn
     | ToolIntents

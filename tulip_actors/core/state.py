@@ -17,6 +17,7 @@ from typing import Self, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from tulip_actors.core.frozen import EMPTY, Json, JsonObject, freeze_object
+from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.history import History
 from tulip_actors.core.messages import Message
 from tulip_actors.errors import NotSerialisable
@@ -95,6 +96,8 @@ class AgentState:
     calls_made: int = 0
     tools_called: frozenset[str] = frozenset()
     tools_succeeded: frozenset[str] = frozenset()
+    grounding: GroundingResult | None = None
+    grounding_evaluations: int = 0
     errors: History[str] = field(default_factory=History)
     metadata: JsonObject = EMPTY
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -162,6 +165,10 @@ class AgentState:
     def adjust_confidence(self, delta: float) -> AgentState:
         """The state with the confidence changed by `delta`, clamped to 0..1."""
         return self.with_confidence(self.confidence + delta)
+
+    def with_grounding(self, result: GroundingResult) -> AgentState:
+        """The state with a judgement of its answer."""
+        return self._changed(grounding=result, grounding_evaluations=self.grounding_evaluations + 1)
 
     def with_error(self, error: str) -> AgentState:
         """The state with one more error text."""

@@ -48,6 +48,7 @@ class AgentRunnable:
                 total_tokens=state.total_tokens_used,
                 duration_ms=ctx.elapsed_s * 1000,
                 reflexion_evaluations=len(state.confidence_history),
+                grounding_evaluations=state.grounding_evaluations,
             ),
         )
 

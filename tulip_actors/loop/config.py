@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from tulip_actors.core.interrupt import interrupt
-from tulip_actors.core.ports import ChatModel, RunStore
+from tulip_actors.core.ports import ChatModel, Grounder, RunStore
 from tulip_actors.core.runs import OnBusy
 from tulip_actors.core.termination import TerminationCondition
 from tulip_actors.errors import ConfigError
@@ -40,6 +40,22 @@ class ReflexionConfig(BaseModel):
     evaluate_every_n_iterations: Annotated[int, Field(ge=1)] = 1
     include_guidance: bool = True
     diminishing_returns: bool = True
+
+
+class GroundingConfig(BaseModel):
+    """How the final answer is checked against what the tools returned.
+
+    `evaluator` judges; an answer whose score is below `threshold` is sent back, at most
+    `max_replans` times, and then returned as "grounding_failed".
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True
+    )
+
+    evaluator: Grounder
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.65
+    max_replans: Annotated[int, Field(ge=0)] = 2
 
 
 def _model(value: object) -> object:
@@ -133,6 +149,9 @@ class AgentConfig(BaseModel):
     )
     reflexion: Annotated[ReflexionConfig | None, BeforeValidator(_reflexion)] = Field(
         None, description="give True, False or ReflexionConfig(...)"
+    )
+    grounding: GroundingConfig | None = Field(
+        None, description="give GroundingConfig(evaluator=...); a judge of our own comes later"
     )
     completion_mode: Literal["auto", "explicit"] = Field(
         "auto", description="give 'auto' or 'explicit'"

@@ -297,7 +297,7 @@ async def _looked_at(
         result=outcome.result,
         error=outcome.error,
         duration_ms=outcome.duration_ms,
-        attempt=request.attempt,
+        attempt=_tries(request),
         iteration=turn.state.iteration,
         state=turn.state,
     )
@@ -305,7 +305,12 @@ async def _looked_at(
     if event.result is not outcome.result:
         text = result_text(event.result)
         outcome = outcome._replace(result=text, error=None, error_type=None)
-    return outcome, event.retry and request.attempt <= MAX_RETRIES
+    return outcome, event.retry and _tries(request) <= MAX_RETRIES
+
+
+def _tries(request: ToolRequest) -> int:
+    """How often the body ran to its end, this time included; where it asked it did not."""
+    return request.attempt - len(request.answers)
 
 
 def _keep(turn: Turn, slot: int, asked: ToolRequest | ToolCall, outcome: ToolOutcome) -> None:

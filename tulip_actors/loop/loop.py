@@ -4,7 +4,9 @@
     iteration start  Terminate         a condition fires, or the run was cancelled
     iteration start  Think             otherwise
     Think            Execute           the model made tool calls
-    Think            Terminate         it made none, in completion_mode="auto"
+    Think            Terminate         it made none, in completion_mode="auto"; first through Ground
+                                       when grounding is on and the run has called tools
+    Ground           iteration start   the answer fails and may be tried again
     Execute          Reflect           Reflexion is configured and this turn is due
     Execute          Terminate         a terminal tool succeeded, or a tool asks a human
     Execute          iteration start   otherwise
@@ -25,7 +27,8 @@ from tulip_actors.core.termination import Ending
 from tulip_actors.loop.begin import begin
 from tulip_actors.loop.execute import execute
 from tulip_actors.loop.finish import completion, ending_due, finish, interrupted, summarise
-from tulip_actors.loop.nodes import NodeTorn, Setup, TurnPaused, boundary, checkpoint
+from tulip_actors.loop.ground import ground, grounding_due
+from tulip_actors.loop.nodes import Setup, TurnPaused, boundary, checkpoint, left_by
 from tulip_actors.loop.reflect import reflect, reflection_due
 from tulip_actors.loop.think import think
 from tulip_actors.memory.fold import Standing
@@ -61,14 +64,14 @@ async def run_loop(setup: Setup, standing: Standing, ctx: RunContext) -> tuple[A
             state = boundary(state, ctx)
             await hooks.iteration_end(state.iteration, state)
             ending = completion(setup, state)
+            if grounding_due(setup, state, ctx, ending):
+                state, ending = await ground(setup, state, ctx)
             state = state.next_iteration()
             if ending is not None:
                 break
             checkpoint(setup, state, ctx)
     except TurnPaused as paused:
         ending = interrupted(paused.interrupts)
-    except NodeTorn as torn:
-        state, cause = torn.state, torn.cause
     except (asyncio.CancelledError, Exception) as raised:
-        cause = raised
+        state, cause = left_by(raised, state)
     return await finish(setup, state, ending, cause, ctx)

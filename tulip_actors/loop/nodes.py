@@ -61,6 +61,11 @@ class NodeTorn(Exception):
         self.cause = cause
 
 
+def left_by(raised: BaseException, state: AgentState) -> tuple[AgentState, BaseException]:
+    """What a raised exception leaves: the state so far, and why the run ends."""
+    return (raised.state, raised.cause) if isinstance(raised, NodeTorn) else (state, raised)
+
+
 class HookRaised(Exception):
     """A hook raised something that would otherwise be taken for a refusal of the call."""
 

@@ -22,6 +22,7 @@ class Metrics:
     total_tokens: int = 0
     duration_ms: float = 0.0
     reflexion_evaluations: int = 0
+    grounding_evaluations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,16 @@ class AgentResult:
     def confidence(self) -> float:
         """Reflexion's confidence at the end, 0 to 1."""
         return self.state.confidence
+
+    @property
+    def grounding_score(self) -> float | None:
+        """How far the tools' results support the answer, 0 to 1; None if it was not judged."""
+        return None if self.state.grounding is None else self.state.grounding.score
+
+    @property
+    def ungrounded_claims(self) -> tuple[str, ...]:
+        """The claims of the answer that the tools' results do not support."""
+        return () if self.state.grounding is None else self.state.grounding.ungrounded_claims
 
     @property
     def run_id(self) -> str:

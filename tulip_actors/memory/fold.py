@@ -17,6 +17,7 @@ from tulip_actors.core.runs import (
     Added,
     Answered,
     Checkpointed,
+    Grounded,
     Intent,
     MetadataSet,
     ModelTurn,
@@ -124,6 +125,9 @@ class Standing:
                 self._state = self.state.with_messages(*messages)
             case Added() if self.turn is not None:
                 self.turn.reflection = record
+            case Grounded():
+                self._complete_turn(record)
+                self._state = grounded(self.state, record)
             case Checkpointed():
                 self._complete_turn(record)
 
@@ -265,6 +269,11 @@ def reflected(state: AgentState, reflection: Added) -> AgentState:
     if reflection.confidence is not None:
         state = state.with_confidence(reflection.confidence)
     return state.with_messages(*reflection.messages)
+
+
+def grounded(state: AgentState, judgement: Grounded) -> AgentState:
+    """The state with a judgement, and with what sends the answer back."""
+    return state.with_grounding(judgement.result).with_messages(*judgement.messages)
 
 
 def result_message(call: ToolCall, execution: ToolExecution | None) -> Message:

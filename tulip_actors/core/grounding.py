@@ -1,0 +1,37 @@
+"""What a judge of an answer's claims says.
+
+What may live here: the data of the Grounder port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimEvaluation:
+    """One claim of an answer, and how far the evidence supports it: 0 to 1."""
+
+    claim: str
+    support: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroundingResult:
+    """The claims of an answer, judged."""
+
+    claims: tuple[ClaimEvaluation, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The mean support of the claims; 1 when there are none."""
+        return sum(one.support for one in self.claims) / len(self.claims) if self.claims else 1.0
+
+    @property
+    def ungrounded_claims(self) -> tuple[str, ...]:
+        """The claims that the evidence supports by less than a half, the weakest first."""
+        weak = sorted(
+            (one for one in self.claims if one.support < 0.5), key=lambda one: one.support
+        )
+        return tuple(one.claim for one in weak)
