@@ -143,8 +143,7 @@ def straightened(events: list[TulipEvent]) -> list[tuple[str, str]]:
         begin = next(n for n, (_, text) in enumerate(said) if n > pause and BEGIN in text)
         assert set(kinds[pause:begin]) == {"interrupt", "causal_node", "terminate"}
         said = said[:pause] + said[begin + 1 :]
-    # the body of the answered call ran twice, and the hook is told so
-    return [(kind, text.replace("grant 2 yes", "grant 1 yes")) for kind, text in said]
+    return said
 
 
 BEGIN = "on_before_invocation"
