@@ -388,6 +388,8 @@ def test_state_events_and_records_survive_their_bytes(
     for event in runs[0].events:
         assert unpack_event(pack_event(event)) == event
         assert type(event).model_validate_json(event.model_dump_json()) == event
+        packed = msgpack.packb(event.model_dump(mode="json"))
+        assert type(event).model_validate(msgpack.unpackb(packed)) == event
     for record in records:
         assert unpack_record(pack_record(record)) == record
     for state in states:

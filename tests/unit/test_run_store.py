@@ -289,3 +289,17 @@ async def test_idle_threads_are_forgotten_before_the_store_grows_without_bound(
     assert await memory.find("run_0") is None
     assert await memory.read("t5") == RECORDS[:1]
     assert await memory.read("busy") == RECORDS[:1], "a thread in use is kept"
+
+
+async def test_idle_threads_make_room_when_there_are_too_many_records(
+    monkeypatch: pytest.MonkeyPatch, memory: MemoryRunStore
+) -> None:
+    monkeypatch.setattr(run_store, "MAX_RECORDS", 5)
+    for thread in ("old", "new"):
+        epoch = await memory.acquire(thread, f"run of {thread}", 60)
+        await memory.append(thread, epoch, RECORDS[:4])
+        await memory.release(thread, epoch)
+    await memory.acquire("next", "run_next", 60)
+    assert await memory.read("old") == []
+    assert await memory.read("new") == RECORDS[:4]
+    assert await memory.find("run of old") is None

@@ -15,7 +15,8 @@ from tulip_actors.core.runs import Record
 from tulip_actors.errors import StaleEpoch, ThreadBusy
 
 MAX_THREADS = 10_000
-"""Threads kept; beyond it the one idle for longest is forgotten: memory is no archive."""
+MAX_RECORDS = 2_000_000
+"""What is kept; beyond either the thread idle for longest is forgotten: memory is no archive."""
 
 
 RecordT = TypeVar("RecordT")
@@ -30,6 +31,7 @@ class ThreadLog(Generic[RecordT]):
     epoch: int = 0
     owner: str | None = None
     lease_ends_s: float = 0.0
+    owners: list[str] = field(default_factory=list)
 
 
 class RecordLog(Generic[RecordT]):
@@ -42,6 +44,7 @@ class RecordLog(Generic[RecordT]):
         self._clock_s = clock_s
         self._threads: dict[str, ThreadLog[RecordT]] = {}
         self._thread_of_run: dict[str, str] = {}
+        self._record_count = 0
 
     def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """Become the writer. Raises `ThreadBusy` while another owner's lease runs."""
@@ -53,6 +56,8 @@ class RecordLog(Generic[RecordT]):
         thread.epoch += 1
         thread.owner = owner
         thread.lease_ends_s = now_s + lease_s
+        if owner not in self._thread_of_run:
+            thread.owners.append(owner)
         self._thread_of_run[owner] = thread_id
         self._forget_idle(now_s)
         return thread.epoch
@@ -73,6 +78,7 @@ class RecordLog(Generic[RecordT]):
         if thread is None or thread.epoch != epoch:
             thread = self._current(thread_id, epoch)
         thread.records.extend(records)
+        self._record_count += len(records)
 
     def read(self, thread_id: str, after: int) -> list[RecordT]:
         """Records from position `after` on; an unknown thread has none."""
@@ -104,7 +110,7 @@ class RecordLog(Generic[RecordT]):
         return thread
 
     def _forget_idle(self, now_s: float) -> None:
-        while len(self._threads) > MAX_THREADS:
+        while len(self._threads) > MAX_THREADS or self._record_count > MAX_RECORDS:
             idle = next(
                 (
                     thread_id
@@ -118,8 +124,10 @@ class RecordLog(Generic[RecordT]):
             self._forget(idle)
 
     def _forget(self, thread_id: str) -> None:
-        del self._threads[thread_id]
-        self._thread_of_run = {r: t for r, t in self._thread_of_run.items() if t != thread_id}
+        forgotten = self._threads.pop(thread_id)
+        self._record_count -= len(forgotten.records)
+        for owner in forgotten.owners:
+            self._thread_of_run.pop(owner, None)
 
 
 def busy(thread_id: str, owner: str | None) -> ThreadBusy:
