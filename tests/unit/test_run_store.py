@@ -20,12 +20,14 @@ from tulip_actors import (
 )
 from tulip_actors.core.calls import CallKey
 from tulip_actors.core.codec import pack_record, unpack_record
+from tulip_actors.core.grounding import ClaimEvaluation, GroundingResult
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.ports import RunStore
 from tulip_actors.core.runs import (
     Added,
     Answered,
     Checkpointed,
+    Grounded,
     Intent,
     MetadataSet,
     ModelTurn,
@@ -68,6 +70,7 @@ RECORDS: list[Record] = [
     Paused("run_1", 6, AT, KEY, "interrupt_1", InterruptRequest("Söll ich?", ("ja", "nein"))),
     Answered("run_1", 6, AT, "interrupt_1", {"answer": ["ja", None]}),
     MetadataSet("run_1", 6, AT, {"a": [1]}),
+    Grounded("run_1", 6, AT, GroundingResult((ClaimEvaluation("A.", 0.5, "so"),))),
     Checkpointed("run_1", 7, AT),
     Saved("run_1", 0, AT, "saved_1", AgentState("run_1", "t", "agent_1").to_checkpoint()),
 ]
