@@ -294,8 +294,6 @@ def test_bytes_that_are_no_event_are_refused_by_name(packed: bytes) -> None:
 
 
 def test_an_event_of_a_newer_release_with_more_fields_can_be_read() -> None:
-    import msgpack
-
-    data = msgpack.unpackb(pack_event(FULL[0]))
-    again = unpack_event(msgpack.packb({**data, "field_of_the_future": 1}))
+    data = json.loads(pack_event(FULL[0]))
+    again = unpack_event(json.dumps({**data, "field_of_the_future": 1}).encode())
     assert again == FULL[0]

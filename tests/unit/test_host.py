@@ -300,11 +300,15 @@ async def test_the_sink_stamps_the_same_source_for_feed_and_bus() -> None:
     assert (source.node_id, source.seq) == ("node", 0)
 
 
-async def test_the_sink_leaves_the_event_it_was_given_as_it_was() -> None:
-    sink, _ = sink_with(MemoryBusLog())
+async def test_an_event_that_is_emitted_twice_keeps_its_first_source() -> None:
+    sink, feed = sink_with(MemoryBusLog())
     event = ThinkEvent(iteration=0)
     sink.emit(event)
-    assert event.source is None
+    again = sink.emit(event)
+    assert event.source is not None
+    assert again.source is not None
+    assert (event.source.seq, again.source.seq) == (0, 1)
+    assert [entry.event.source for entry in feed.peek(0)] == [event.source, again.source]
 
 
 async def test_a_members_events_are_passed_on_to_the_feed_and_not_to_the_bus_again() -> None:
