@@ -11,7 +11,15 @@ import pytest
 
 from tests.loop.interrupting import ask_twice, asking
 from tests.loop.support import TOOLS, inline, performer, ran, script
-from tulip_actors import Agent, AgentState, ConfigError, InterruptNotPending, Role, ThreadBusy
+from tulip_actors import (
+    Agent,
+    AgentState,
+    ConfigError,
+    InterruptNotPending,
+    Role,
+    RunNotFound,
+    ThreadBusy,
+)
 from tulip_actors.memory.backends import FileCheckpointer, MemoryCheckpointer
 from tulip_actors.memory.checkpointer import BaseCheckpointer
 
@@ -117,6 +125,19 @@ async def test_c21_a_paused_run_goes_on_after_a_restart(
     assert [one.result for one in ended.tool_executions] == ["asking: yes", "1"]
     with pytest.raises(InterruptNotPending):
         await other.aresume("yes", question.interrupt_id, "t")
+
+
+async def test_c21_after_a_restart_the_thread_is_enough_to_answer(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    prompt = script([["asking", {"path": path}]], "over")
+    paused = await player(checkpointer).arun(prompt, thread_id="t")
+    other = player(again(checkpointer))
+    events = [event async for event in other.resume("yes", thread_id="t")]
+    assert events[-1].source is not None
+    assert events[-1].source.run_id == paused.run_id
+    with pytest.raises(RunNotFound, match="no run on thread 'nowhere'"):
+        await other.aresume("yes", thread_id="nowhere")
 
 
 async def test_c21_of_two_answers_in_one_body_the_second_may_come_after_a_restart(

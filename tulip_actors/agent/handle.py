@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeAlias, TypeVar, cast
 
@@ -141,7 +141,7 @@ class RunStream(Generic[ResultT]):
     reader, a handler that raises or losing the stream cancels it.
     """
 
-    def __init__(self, start: Callable[[], RunHandle[ResultT]]) -> None:
+    def __init__(self, start: Callable[[], Awaitable[RunHandle[ResultT]]]) -> None:
         self._start = start
         self._handle: RunHandle[ResultT] | None = None
         self._events: AsyncIterator[TulipEvent] | None = None
@@ -154,7 +154,7 @@ class RunStream(Generic[ResultT]):
         if self._closed:
             raise StopAsyncIteration
         if self._handle is None or self._events is None:
-            self._handle = self._start()
+            self._handle = await self._start()
             self._events = self._handle.events()
         try:
             return await anext(self._events)

@@ -16,7 +16,7 @@ from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE, checked_runtime, runt
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.frozen import EMPTY, freeze, freeze_object
 from tulip_actors.core.ports import Runnable
-from tulip_actors.core.runs import Answer, OnBusy, RunRequest
+from tulip_actors.core.runs import Answer, OnBusy, RunRequest, RunStarted
 from tulip_actors.errors import ConfigError, RunNotFound
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.portal import portal
@@ -103,7 +103,11 @@ class Runner(ABC, Generic[ResultT]):
         raised, after the TerminateEvent. Options: `RunOptions`.
         """
         request = self._request(prompt, **options)
-        return RunStream(lambda: self.begin(request))
+
+        async def start() -> RunHandle[ResultT]:
+            return self.begin(request)
+
+        return RunStream(start)
 
     async def arun(self, prompt: str, **options: Unpack[RunOptions]) -> ResultT:
         """Run to the end and return the result. Cancelling the awaiting task cancels the run."""
@@ -142,18 +146,24 @@ class Runner(ABC, Generic[ResultT]):
         """Answer a question of a paused run and go on with it: its events, as of `run`.
 
         The run is the one that `interrupt_id` belongs to, else the last one that this handle
-        started (on that thread). The id may be left out when one question is open. The run goes on
-        once its last question is answered; until then the segment ends at once as "interrupted".
+        started (on that thread), else the last one of that thread. The id may be left out when
+        one question is open. The run goes on once its last question is answered; until then the
+        segment ends at once as "interrupted".
         Raises `InterruptNotPending` for a wrong or answered id, which changes nothing.
         """
-        request = self._answer(response, interrupt_id, thread_id)
-        return RunStream(lambda: self.begin(request))
+        answer = Answer(freeze(response, "response"), interrupt_id)
+
+        async def start() -> RunHandle[ResultT]:
+            return self.begin(await self._answer(answer, thread_id))
+
+        return RunStream(start)
 
     async def aresume(
         self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
     ) -> ResultT:
         """`resume` to the end of the segment: its result."""
-        return await self.result_of(self._answer(response, interrupt_id, thread_id))
+        answer = Answer(freeze(response, "response"), interrupt_id)
+        return await self.result_of(await self._answer(answer, thread_id))
 
     def resume_sync(
         self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
@@ -239,17 +249,22 @@ class Runner(ABC, Generic[ResultT]):
     def _request(self, prompt: str, **options: Unpack[RunOptions]) -> RunRequest:
         return replace(_request(prompt, **options), on_busy=self.on_busy)
 
-    def _answer(
-        self, response: object, interrupt_id: str | None, thread_id: str | None
-    ) -> RunRequest:
-        run_id = interrupt_id.partition("/")[0] if interrupt_id else self._last_run.get(thread_id)
+    async def _answer(self, answer: Answer, thread_id: str | None) -> RunRequest:
+        """The request that takes an answer to its run."""
+        run_id = self._last_run.get(thread_id)
+        if answer.interrupt_id is not None:
+            run_id = answer.interrupt_id.partition("/")[0]
+        elif run_id is None and thread_id is not None:
+            records = await self._client.records(thread_id)
+            started = [one.run_id for one in records if isinstance(one, RunStarted)]
+            run_id = started[-1] if started else None
         if run_id is None:
             raise RunNotFound(
-                "this handle has started no run"
-                + (f" on thread {thread_id!r}" if thread_id else "")
-                + "; give the interrupt_id of the InterruptEvent"
+                f"there is no run on thread {thread_id!r}"
+                if thread_id
+                else "this handle has started no run; give the interrupt_id of the InterruptEvent, "
+                "or the thread_id"
             )
-        answer = Answer(freeze(response, "response"), interrupt_id)
         return RunRequest(run_id, thread_id or run_id, "", answer=answer)
 
     def _chosen(self, run_id: str | None, thread_id: str | None) -> list[str]:
