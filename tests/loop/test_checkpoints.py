@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -318,3 +319,16 @@ def test_a_memory_checkpointer_cannot_be_in_two_places() -> None:
 def test_what_is_no_checkpointer_is_refused_by_name(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         inline("x", **options)
+
+
+def test_f41_a_memory_checkpointer_is_read_on_any_event_loop(runtime: str) -> None:
+    checkpointer = MemoryCheckpointer()
+    agent = Agent(performer(), TOOLS, runtime=runtime, checkpointer=checkpointer)
+    agent.run_sync(script("hi"), thread_id="t")
+    for copy in ("one", "two"):
+        state = asyncio.run(checkpointer.load("t"))
+        assert state is not None
+        asyncio.run(checkpointer.save(state, copy))
+    assert asyncio.run(checkpointer.delete("one"))
+    assert asyncio.run(checkpointer.load("two")) is not None
+    asyncio.run(agent.stop())

@@ -42,7 +42,7 @@ class RayRuntime:
     def store(self, id: str) -> RunStore:
         """The memory of the cluster this process uses, which is started if it must be."""
         connect(None, self.namespace)
-        return ClusterRunStore(lambda: services_actor(self.namespace), id)
+        return ClusterRunStore(lambda: services_actor(self.namespace), id, bundled=False)
 
     def _make(self, spec: HostSpec) -> Any:
         connect(None, self.namespace)

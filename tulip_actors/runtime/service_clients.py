@@ -33,32 +33,33 @@ class ClusterRunStore:
     """RunStore in the services actor. Records are packed and unpacked here.
 
     `scope` keeps the threads of one `MemoryCheckpointer` apart from others of the same name. What
-    all runs of this process write travels in bundles: a thousand that begin at once are few calls.
+    all runs of a host write travels in bundles, on its one event loop: a thousand that begin at
+    once are few calls. Not `bundled` it may be used from any event loop.
     """
 
-    def __init__(self, services: Callable[[], Any], scope: str = "") -> None:
+    def __init__(
+        self, services: Callable[[], Any], scope: str = "", *, bundled: bool = True
+    ) -> None:
         self._services = services
-        self._writes = BundledCalls(services, WHAT)
+        self._write = BundledCalls(services, WHAT).call if bundled else self._write_alone
         self._prefix = f"{scope}/" if scope else ""
 
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """See `RunStore`."""
-        return cast(
-            int, await self._writes.call("acquire", self._prefix + thread_id, owner, lease_s)
-        )
+        return cast(int, await self._write("acquire", self._prefix + thread_id, owner, lease_s))
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
-        await self._writes.call("renew", self._prefix + thread_id, epoch, lease_s)
+        await self._write("renew", self._prefix + thread_id, epoch, lease_s)
 
     async def release(self, thread_id: str, epoch: int) -> None:
         """See `RunStore`."""
-        await self._writes.call("release", self._prefix + thread_id, epoch)
+        await self._write("release", self._prefix + thread_id, epoch)
 
     async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
         """See `RunStore`."""
         packed = [pack_record(record) for record in records]
-        await self._writes.call("append", self._prefix + thread_id, epoch, packed)
+        await self._write("append", self._prefix + thread_id, epoch, packed)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""
@@ -76,3 +77,6 @@ class ClusterRunStore:
 
     async def _ask(self, method: str, *arguments: object) -> object:
         return await ask(getattr(self._services(), method).remote(*arguments), WHAT)
+
+    async def _write_alone(self, method: str, *arguments: object) -> object:
+        return await BundledCalls(self._services, WHAT).call(method, *arguments)
