@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tulip_actors import (
     Agent,
     AgentState,
     ConfigError,
+    HookProvider,
     InterruptNotPending,
     Role,
     RunNotFound,
@@ -332,3 +335,26 @@ def test_f41_a_memory_checkpointer_is_read_on_any_event_loop(runtime: str) -> No
     assert asyncio.run(checkpointer.delete("one"))
     assert asyncio.run(checkpointer.load("two")) is not None
     asyncio.run(agent.stop())
+
+
+async def test_a_checkpointed_turn_writes_as_much_at_any_length(tmp_path: Path) -> None:
+    """What a turn adds, not what the conversation has grown to: counters may gain a digit."""
+    sizes: list[int] = []
+
+    class Measures(HookProvider):
+        def on_iteration_start(self, iteration: int, state: AgentState) -> None:
+            sizes.append(sum(file.stat().st_size for file in tmp_path.glob("*.thread")))
+
+    turns = [[["add", {"a": 1000 + n, "b": 1}]] for n in range(120)]
+    agent = inline(
+        *turns,
+        "done",
+        checkpointer=FileCheckpointer(tmp_path),
+        checkpoint_every_n_iterations=1,
+        max_iterations=200,
+        hooks=[Measures()],
+    )
+    await ran(agent, "x", thread_id="t")
+    written = [after - before for before, after in pairwise(sizes)]
+    early, late = statistics.median(written[5:15]), statistics.median(written[105:115])
+    assert early < late < early + 20
