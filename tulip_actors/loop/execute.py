@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 from tulip_actors.core.calls import (
     CallFinished,
@@ -20,18 +19,29 @@ from tulip_actors.core.calls import (
     ToolOutcome,
     ToolRequest,
 )
-from tulip_actors.core.events import InterruptEvent, ToolCompleteEvent, ToolStartEvent
+from tulip_actors.core.events import InterruptEvent, ToolStartEvent
 from tulip_actors.core.frozen import Json, canonical
 from tulip_actors.core.interrupt import InterruptRequest
-from tulip_actors.core.messages import Message, ToolCall
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import Intent, Paused, ToolFinished, ToolIntents
-from tulip_actors.core.state import AgentState, ToolExecution
+from tulip_actors.core.runs import Intent, Paused, ToolIntents
+from tulip_actors.core.state import AgentState
 from tulip_actors.errors import ToolError
 from tulip_actors.hooks.provider import AfterToolCallEvent
 from tulip_actors.loop.admit import admit, request_for
 from tulip_actors.loop.nodes import HookRaised, NodeTorn, Setup, TurnPaused
-from tulip_actors.memory.fold import PendingTurn, result_message
+from tulip_actors.loop.turn import (
+    CANCELLED,
+    Turn,
+    announce,
+    close_children,
+    close_open,
+    completed,
+    keep,
+    serve,
+    started,
+    with_results,
+)
+from tulip_actors.memory.fold import PendingTurn
 from tulip_actors.tools.executor import find_matching_execution
 from tulip_actors.tools.invoke import result_text
 
@@ -39,32 +49,7 @@ MAX_RETRIES = 5
 """How often a hook may have one call run again."""
 
 LOST = "the worker died while it ran ({reason}); its effect may have happened"
-CANCELLED = "cancelled before it ended; its effect may have happened"
 NOT_RUN = "not run: the run ended before"
-
-
-@dataclass(slots=True)
-class Turn:
-    """The calls of one turn: what was asked, what goes to the executor, what came back.
-
-    `followers` are the slots that share the execution of another one: duplicates of an idempotent
-    call within the turn. `waiting` are those that are not to run before every question is answered.
-    """
-
-    setup: Setup
-    state: AgentState
-    ctx: RunContext
-    calls: tuple[ToolCall, ...]
-    requests: dict[CallKey, ToolRequest] = field(default_factory=dict)
-    followers: dict[CallKey, list[int]] = field(default_factory=dict)
-    children: dict[CallKey, ToolRequest] = field(default_factory=dict)
-    executions: dict[int, ToolExecution] = field(default_factory=dict)
-    refused: set[int] = field(default_factory=set)
-    announced: set[CallKey] = field(default_factory=set)
-    submitted: set[CallKey] = field(default_factory=set)
-    waiting: set[int] = field(default_factory=set)
-    paused: list[InterruptEvent] = field(default_factory=list)
-    failure: Exception | None = None
 
 
 async def execute(
@@ -86,17 +71,17 @@ async def execute(
             requests = await _admit(turn, slots)
             if requests:
                 await _store_intents(turn, requests)
-                _announce(turn, requests)
+                announce(turn, requests)
                 await _follow(turn, requests)
     except TurnPaused:
         raise
     except (asyncio.CancelledError, Exception) as raised:
         cause = raised.cause if isinstance(raised, HookRaised) else raised
-        _close_open(turn, CANCELLED if isinstance(cause, asyncio.CancelledError) else NOT_RUN)
-        raise NodeTorn(_with_results(turn), cause) from None
+        close_open(turn, CANCELLED if isinstance(cause, asyncio.CancelledError) else NOT_RUN)
+        raise NodeTorn(with_results(turn), cause) from None
     if turn.paused:
         raise TurnPaused(turn.paused)
-    return _with_results(turn)
+    return with_results(turn)
 
 
 def _restore(turn: Turn, pending: PendingTurn) -> None:
@@ -162,7 +147,7 @@ async def _admitted(turn: Turn, slot: int) -> ToolRequest | None:
             ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
         )
         turn.refused.add(slot)
-        _keep(turn, slot, call, ToolOutcome(error=error.message, error_type=error.code))
+        keep(turn, slot, call, ToolOutcome(error=error.message, error_type=error.code))
         return None
     if not turn.setup.config.tools[call.name].idempotent:
         return request
@@ -170,13 +155,13 @@ async def _admitted(turn: Turn, slot: int) -> ToolRequest | None:
     for executions in (list(turn.executions.values()), turn.state.tool_executions):
         known = known or find_matching_execution(executions, call.name, request.arguments)
     if known is not None:
-        _serve(turn, slot, request, known)
+        serve(turn, slot, request, known)
         return None
     leader = _leader(turn, request)
     if leader is None:
         return request
     turn.followers.setdefault(leader, []).append(slot)
-    ctx.emit(_start(request))
+    ctx.emit(started(request))
     return None
 
 
@@ -200,13 +185,6 @@ async def _store_intents(turn: Turn, requests: Sequence[ToolRequest]) -> None:
     await ctx.reach("intents_stored")
 
 
-def _announce(turn: Turn, requests: Sequence[ToolRequest]) -> None:
-    for request in requests:
-        if request.key not in turn.announced:
-            turn.announced.add(request.key)
-            turn.ctx.emit(_start(request))
-
-
 async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
     """Submit calls, announce what becomes of them and of their children, run again what hooks want.
 
@@ -220,16 +198,16 @@ async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
                 match update:
                     case CallSubmitted(child):
                         turn.children[child.key] = child
-                        turn.ctx.emit(_start(child))
+                        turn.ctx.emit(started(child))
                     case CallFinished(key, outcome):
                         again += await _settle(turn, key, outcome)
                     case CallLost(key, reason):
                         lost = ToolOutcome(error=LOST.format(reason=reason), error_type="tool_lost")
                         again += await _settle(turn, key, lost)
-        _close_children(turn)
+        close_children(turn)
         if turn.failure is not None:  # the run ends: nothing is run again
             for request, outcome in again:
-                _keep(turn, request.key.slot, request, outcome)
+                keep(turn, request.key.slot, request, outcome)
             again = []
         requests = [request for request, _ in again]
     if turn.failure is not None:
@@ -242,7 +220,7 @@ async def _settle(
     """A call has ended. Returns the request to be made again, if a hook wants that."""
     if key in turn.children:
         child = turn.children.pop(key)
-        turn.ctx.emit(_complete(child.tool_name, child.tool_call_id, outcome, child.parent_call_id))
+        turn.ctx.emit(completed(child.tool_name, child.tool_call_id, outcome, child.parent_call_id))
         return []
     request = turn.requests.get(key)
     if request is None or key.slot in turn.executions:
@@ -259,9 +237,9 @@ async def _settle(
             if retry:
                 turn.requests[key] = request._replace(attempt=request.attempt + 1)
                 return [(turn.requests[key], outcome)]
-    _keep(turn, key.slot, request, outcome)
+    keep(turn, key.slot, request, outcome)
     for slot in turn.followers.pop(key, ()):
-        _serve(turn, slot, request, turn.executions[key.slot], is_announced=True)
+        serve(turn, slot, request, turn.executions[key.slot], is_announced=True)
     return []
 
 
@@ -311,114 +289,3 @@ async def _looked_at(
 def _tries(request: ToolRequest) -> int:
     """How often the body ran to its end, this time included; where it asked it did not."""
     return request.attempt - len(request.answers)
-
-
-def _keep(turn: Turn, slot: int, asked: ToolRequest | ToolCall, outcome: ToolOutcome) -> None:
-    """The one result of a call: kept, recorded, announced."""
-    call = turn.calls[slot]
-    execution = ToolExecution(
-        tool_name=call.name,
-        tool_call_id=call.id,
-        arguments=asked.arguments,
-        result=outcome.result,
-        error=outcome.error,
-        duration_ms=outcome.duration_ms,
-        timestamp=turn.ctx.clock.now(),
-        run_id=turn.ctx.run_id,
-    )
-    _record(turn, slot, execution)
-    turn.ctx.emit(_complete(call.name, call.id, outcome))
-
-
-def _serve(
-    turn: Turn,
-    slot: int,
-    request: ToolRequest,
-    known: ToolExecution,
-    *,
-    is_announced: bool = False,
-) -> None:
-    """Give a call the result of another one: both events, no time, no body."""
-    call, ctx = turn.calls[slot], turn.ctx
-    if not is_announced:
-        ctx.emit(_start(request))
-    served = replace(
-        known,
-        tool_call_id=call.id,
-        duration_ms=0.0,
-        timestamp=ctx.clock.now(),
-        idempotent_cache_hit=known.success,
-        run_id=ctx.run_id,
-    )
-    _record(turn, slot, served)
-    ctx.emit(_complete(call.name, call.id, ToolOutcome(result=known.result, error=known.error)))
-
-
-def _record(turn: Turn, slot: int, execution: ToolExecution) -> None:
-    ctx = turn.ctx
-    turn.executions[slot] = execution
-    key = CallKey(ctx.run_id, turn.state.iteration, slot)
-    counted = slot not in turn.refused
-    ctx.record(ToolFinished(*ctx.stamp(), key, execution, counted))
-
-
-def _close_open(turn: Turn, reason: str) -> None:
-    """Give every call that has none a result, so that no start lacks its complete."""
-    _announce(turn, list(turn.requests.values()))
-    _close_children(turn)
-    following = {slot for slots in turn.followers.values() for slot in slots}
-    for slot, call in enumerate(turn.calls):
-        if slot in turn.executions:
-            continue
-        request = turn.requests.get(CallKey(turn.ctx.run_id, turn.state.iteration, slot))
-        if request is None or request.key not in turn.submitted:
-            turn.refused.add(slot)  # it never ran, and counts for nothing
-        if request is None and slot not in following:
-            turn.ctx.emit(
-                ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
-            )
-        _keep(turn, slot, request or call, ToolOutcome(error=reason, error_type="cancelled"))
-
-
-def _close_children(turn: Turn) -> None:
-    """Announce the end of children whose own end never came: lost with their executor."""
-    closed = ToolOutcome(error=CANCELLED, error_type="cancelled")
-    for child in list(turn.children.values()):
-        turn.ctx.emit(_complete(child.tool_name, child.tool_call_id, closed, child.parent_call_id))
-    turn.children.clear()
-
-
-def _with_results(turn: Turn) -> AgentState:
-    state = turn.state
-    messages: list[Message] = []
-    for slot, call in enumerate(turn.calls):
-        execution = turn.executions[slot]
-        if slot not in turn.refused:
-            state = state.with_tool_execution(execution)
-        messages.append(result_message(call, execution))
-    return state.with_messages(*messages)
-
-
-def _start(request: ToolRequest) -> ToolStartEvent:
-    return ToolStartEvent(
-        tool_name=request.tool_name,
-        tool_call_id=request.tool_call_id,
-        arguments=request.arguments,
-        parent_call_id=request.parent_call_id,
-    )
-
-
-def _complete(
-    name: str, call_id: str, outcome: ToolOutcome, parent_call_id: str | None = None
-) -> ToolCompleteEvent:
-    return ToolCompleteEvent(
-        tool_name=name,
-        tool_call_id=call_id,
-        result=outcome.result,
-        error=outcome.error,
-        duration_ms=outcome.duration_ms,
-        queued_ms=outcome.queued_ms,
-        worker_pid=outcome.worker_pid,
-        node_id=outcome.node_id,
-        parent_call_id=parent_call_id,
-    )
