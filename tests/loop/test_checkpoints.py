@@ -16,10 +16,12 @@ from tests.loop.interrupting import ask_twice, asking
 from tests.loop.support import TOOLS, inline, performer, ran, script
 from tulip_actors import (
     Agent,
+    AgentResult,
     AgentState,
     ConfigError,
     HookProvider,
     InterruptNotPending,
+    NotSerialisable,
     Role,
     RunNotFound,
     ThreadBusy,
@@ -358,3 +360,76 @@ async def test_a_checkpointed_turn_writes_as_much_at_any_length(tmp_path: Path) 
     written = [after - before for before, after in pairwise(sizes)]
     early, late = statistics.median(written[5:15]), statistics.median(written[105:115])
     assert early < late < early + 20
+
+
+async def test_c21_two_answers_at_once_are_both_taken(checkpointer: BaseCheckpointer) -> None:
+    agent = player(checkpointer)
+    turn: Any = [["ask_twice", {}, "one"], ["ask_twice", {}, "two"]]
+    paused = await agent.arun(script(turn, "over"), thread_id="t")
+    one, two = (question.interrupt_id for question in paused.interrupts)
+    await asyncio.gather(agent.aresume("a", one), agent.aresume("c", two))
+    state = await agent.get_state("t")
+    assert state is not None
+    paused_again = await agent.aresume("b", one.removesuffix("/0") + "/1")
+    assert len(paused_again.interrupts) == 1
+    ended = await agent.aresume("d", two.removesuffix("/0") + "/1")
+    assert [one.result for one in ended.tool_executions] == ["a and b", "c and d"]
+
+
+async def test_c21_of_two_answers_to_one_question_the_second_is_refused(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    agent = player(checkpointer)
+    paused = await agent.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
+    (question,) = paused.interrupts
+    first, second = await asyncio.gather(
+        agent.aresume("yes", question.interrupt_id),
+        agent.aresume("no", question.interrupt_id),
+        return_exceptions=True,
+    )
+    assert isinstance(first, AgentResult)
+    assert [one.result for one in first.tool_executions] == ["asking: yes"]
+    assert isinstance(second, InterruptNotPending)
+
+
+async def test_c21_an_answer_to_nothing_does_not_change_what_the_next_one_is_for(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    agent = player(checkpointer)
+    await agent.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
+    with pytest.raises(RunNotFound):
+        await agent.aresume("yes", "bogus/1")
+    assert (await agent.aresume("yes")).stop_reason == "complete"
+
+
+async def test_c21_the_newest_run_of_a_thread_is_answered_by_whoever_asks(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    first = player(checkpointer)
+    await first.arun(script("hello"), thread_id="t")
+    other = first if isinstance(checkpointer, Folder) else player(checkpointer)
+    await other.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
+    assert (await first.aresume("yes", thread_id="t")).stop_reason == "complete"
+
+
+BAD_IDS: list[Any] = ["", 5, b"t", "\ud800"]
+
+
+@pytest.mark.parametrize("bad", BAD_IDS)
+async def test_what_is_no_id_is_refused_by_name(bad: Any, tmp_path: Path) -> None:
+    agent = player(FileCheckpointer(tmp_path))
+    for work, name in (
+        (lambda: agent.aresume("yes", bad), "interrupt_id"),
+        (lambda: agent.aresume("yes", thread_id=bad), "thread_id"),
+        (lambda: agent.get_state(bad), "thread_id"),
+        (lambda: agent.get_state_history(bad), "thread_id"),
+    ):
+        with pytest.raises((ConfigError, NotSerialisable), match=name):
+            await work()
+    assert list(tmp_path.glob("*.thread")) == []
+
+
+async def test_a_thread_id_that_does_not_fit_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="too long for a file"):
+        await player(FileCheckpointer(tmp_path)).arun(script("x"), thread_id="x" * 100_000)
+    assert list(tmp_path.glob("*.thread")) == []

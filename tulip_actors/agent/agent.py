@@ -7,14 +7,14 @@ from functools import partial
 from typing import Literal, TypedDict, Unpack
 
 from tulip_actors.agent.handle import EventHandler
-from tulip_actors.agent.runner import Runner
+from tulip_actors.agent.runner import Runner, checked_id
 from tulip_actors.agent.runtimes import runtime_named
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.ports import ChatModel, Runnable, RunStore
-from tulip_actors.core.runs import OnBusy, RunRequest
+from tulip_actors.core.runs import OnBusy, Record, RunRequest
 from tulip_actors.core.state import AgentState
 from tulip_actors.core.termination import TerminationCondition
-from tulip_actors.errors import ToolError
+from tulip_actors.errors import ConfigError, ToolError
 from tulip_actors.hooks.chain import observers
 from tulip_actors.hooks.provider import HookProvider
 from tulip_actors.host.ports import ActorOptions
@@ -136,15 +136,23 @@ class Agent(Runner[AgentResult]):
 
         Of a run without a thread: give its run_id.
         """
-        return state_at(await self._client.records(thread_id))
+        return state_at(await self._thread(thread_id))
 
     async def get_state_history(
         self, thread_id: str, limit: int | None = None
     ) -> Sequence[AgentState]:
         """The states at a thread's checkpoints, newest first: the ends of runs, pauses, and every
         `checkpoint_every_n_iterations`-th turn."""
-        records = await self._client.records(thread_id)
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise ConfigError(f"limit: give a whole number from 1, or None, not {limit!r:.80}")
+        records = await self._thread(thread_id)
         return newest_first([state for _, state in checkpoints(records)], limit)
+
+    async def _thread(self, thread_id: str) -> Sequence[Record]:
+        if thread_id is None:
+            raise ConfigError("thread_id: give the id of a thread, or of a run that had none")
+        checked_id("thread_id", thread_id)
+        return await self._client.records(thread_id)
 
     async def model_trace(self) -> Sequence[object]:
         """What the agent's model double was asked so far (`ModelRequest`s), in its process."""

@@ -73,7 +73,7 @@ class Runner(ABC, Generic[ResultT]):
         )
         self._host: HostClient | None = None
         self._runs: dict[str, tuple[str, Feed]] = {}
-        self._last_run: dict[str | None, str] = {}
+        self._last_run: str | None = None
 
     @property
     def name(self) -> str:
@@ -145,13 +145,13 @@ class Runner(ABC, Generic[ResultT]):
     ) -> RunStream[ResultT]:
         """Answer a question of a paused run and go on with it: its events, as of `run`.
 
-        The run is the one that `interrupt_id` belongs to, else the last one that this handle
-        started (on that thread), else the last one of that thread. The id may be left out when
-        one question is open. The run goes on once its last question is answered; until then the
-        segment ends at once as "interrupted".
+        The run is the one that `interrupt_id` belongs to, else the last one of the thread, else
+        the last one that this handle started. The id may be left out when one question is open.
+        The run goes on once its last question is answered; until then the segment ends at once
+        as "interrupted".
         Raises `InterruptNotPending` for a wrong or answered id, which changes nothing.
         """
-        answer = Answer(freeze(response, "response"), interrupt_id)
+        answer = _checked_answer(response, interrupt_id, thread_id)
 
         async def start() -> RunHandle[ResultT]:
             return self.begin(await self._answer(answer, thread_id))
@@ -162,7 +162,7 @@ class Runner(ABC, Generic[ResultT]):
         self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
     ) -> ResultT:
         """`resume` to the end of the segment: its result."""
-        answer = Answer(freeze(response, "response"), interrupt_id)
+        answer = _checked_answer(response, interrupt_id, thread_id)
         return await self.result_of(await self._answer(answer, thread_id))
 
     def resume_sync(
@@ -228,7 +228,8 @@ class Runner(ABC, Generic[ResultT]):
         self._runs = {run: known for run, known in self._runs.items() if not known[1].closed}
         feed = self._client.begin(request, events=events)
         self._runs[request.run_id] = (request.thread_id, feed)
-        self._last_run[None] = self._last_run[request.thread_id] = request.run_id
+        if request.answer is None:
+            self._last_run = request.run_id
         return feed
 
     async def result_of(self, request: RunRequest) -> ResultT:
@@ -251,17 +252,18 @@ class Runner(ABC, Generic[ResultT]):
 
     async def _answer(self, answer: Answer, thread_id: str | None) -> RunRequest:
         """The request that takes an answer to its run."""
-        run_id = self._last_run.get(thread_id)
         if answer.interrupt_id is not None:
-            run_id = answer.interrupt_id.partition("/")[0]
-        elif run_id is None and thread_id is not None:
+            run_id: str | None = answer.interrupt_id.partition("/")[0]
+        elif thread_id is not None:
             records = await self._client.records(thread_id)
             started = [one.run_id for one in records if isinstance(one, RunStarted)]
             run_id = started[-1] if started else None
-        if run_id is None:
+        else:
+            run_id = self._last_run
+        if not run_id:
             raise RunNotFound(
                 f"there is no run on thread {thread_id!r}"
-                if thread_id
+                if thread_id is not None
                 else "this handle has started no run; give the interrupt_id of the InterruptEvent, "
                 "or the thread_id"
             )
@@ -292,10 +294,8 @@ def _request(
 ) -> RunRequest:
     if not isinstance(prompt, str):
         raise ConfigError(f"prompt: give text, not {type(prompt).__name__}")
-    if thread_id is not None and (not isinstance(thread_id, str) or not thread_id):
-        raise ConfigError(f"thread_id: give text that is not empty, not {thread_id!r:.80}")
     freeze(prompt, "prompt")
-    freeze(thread_id, "thread_id")
+    checked_id("thread_id", thread_id)
     run_id = RandomIds().new("run")
     return RunRequest(
         run_id=run_id,
@@ -305,3 +305,16 @@ def _request(
         stream_tokens=stream_tokens,
         model_kwargs=freeze_object(model_kwargs or EMPTY, "model_kwargs"),
     )
+
+
+def checked_id(name: str, id: str | None) -> None:
+    """Raise `ConfigError` for an id that is given and no text, or empty."""
+    if id is not None and (not isinstance(id, str) or not id):
+        raise ConfigError(f"{name}: give text that is not empty, not {id!r:.80}")
+    freeze(id, name)
+
+
+def _checked_answer(response: object, interrupt_id: str | None, thread_id: str | None) -> Answer:
+    checked_id("interrupt_id", interrupt_id)
+    checked_id("thread_id", thread_id)
+    return Answer(freeze(response, "response"), interrupt_id)

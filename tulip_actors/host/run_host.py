@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from tulip_actors.core.calls import ToolUpdate
@@ -43,18 +43,21 @@ class RunHost:
         self._publisher = Publisher(ports.bus)
         self._lines = ThreadLines(ports.clock)
         self._active: dict[str, tuple[HostedRun, asyncio.Task[None]]] = {}
+        self._later: dict[str, deque[HostedRun]] = {}
         self._ended: OrderedDict[str, Feed] = OrderedDict()
         self._background: list[asyncio.Task[None]] = []
         self._stopping = False
 
     def start(self, request: RunRequest) -> Feed:
-        """Start a run, on the running loop. A run_id that is known already is not started twice."""
-        if request.run_id in self._active:
-            return self.follow(request.run_id)
-        if request.answer is None and request.run_id in self._ended:
+        """Start a run, on the running loop. A run_id that is known already is not started twice.
+
+        An answer to a run that another answer has just set going waits for the end of that segment.
+        """
+        is_known = request.run_id in self._active or request.run_id in self._ended
+        if request.answer is None and is_known:
             return self.follow(request.run_id)
         if self._stopping:
-            raise RunError(f"{self.runnable.name} is stopping and takes no new run")
+            raise self._is_stopping()
         if not self._background:
             self._background = [asyncio.ensure_future(self._renew_leases())]
             executor = self._ports.executor
@@ -65,9 +68,14 @@ class RunHost:
         run = HostedRun(
             request, self.runnable.name, self.id, self._ports, self._publisher, self._lines
         )
-        task = asyncio.ensure_future(self._host(run))
-        self._active[run.run_id] = (run, task)
+        if run.run_id in self._active:
+            self._later.setdefault(run.run_id, deque()).append(run)
+        else:
+            self._active[run.run_id] = (run, asyncio.ensure_future(self._host(run)))
         return run.feed
+
+    def _is_stopping(self) -> RunError:
+        return RunError(f"{self.runnable.name} is stopping and takes no new run")
 
     def follow(self, run_id: str) -> Feed:
         """The feed of a run, from its start. Raises `RunNotFound`."""
@@ -86,6 +94,8 @@ class RunHost:
         for run_id in run_ids:
             if run_id in self._active:
                 self._active[run_id][0].cancel(at_once=at_once)
+            for run in self._later.get(run_id, ()):
+                run.cancel(at_once=at_once)
 
     def observe(self) -> AgentStatus:
         """The host at a glance."""
@@ -126,6 +136,21 @@ class RunHost:
             await self._whole_life(run)
         finally:
             run.leave()
+            self._go_on_with(run.run_id)
+
+    def _go_on_with(self, run_id: str) -> None:
+        """Take the next answer to a run whose segment has ended."""
+        later = self._later.get(run_id)
+        if not later:
+            return
+        run = later.popleft()
+        if not later:
+            del self._later[run_id]
+        if self._stopping:
+            run.feed.close(error=self._is_stopping())
+            self._go_on_with(run_id)
+            return
+        self._active[run_id] = (run, asyncio.ensure_future(self._host(run)))
 
     async def _whole_life(self, run: HostedRun) -> None:
         """Begin, conduct, end, and the outcome for whoever follows."""

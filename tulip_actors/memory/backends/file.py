@@ -108,6 +108,7 @@ class FileCheckpointer(RecordedCheckpointer):
 
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """See `RunStore`. Cuts off what a crash left torn."""
+        Header(thread_id, 0, owner).packed()  # an id that does not fit leaves no file
         with self._locked(thread_id, make=True) as file:
             header = file.header()
             is_held = header.owner not in (None, owner) and header.lease_ends_s > self._clock_s()
@@ -154,6 +155,8 @@ class FileCheckpointer(RecordedCheckpointer):
 
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`."""
+        if not run_id:
+            return None
         try:
             return self._run_path(run_id).read_text()
         except FileNotFoundError:
