@@ -26,6 +26,7 @@ from tulip_actors import (
 )
 from tulip_actors.core.defaults import SystemClock
 from tulip_actors.errors import InterruptNotPending
+from tulip_actors.memory.backends import MemoryCheckpointer
 from tulip_actors.testing import FunctionModel
 
 
@@ -177,38 +178,55 @@ async def test_c12_a_run_that_waits_for_another_agent_can_be_cancelled(
         await within(first.result())
 
 
-async def test_c12_an_answer_waits_too(waiting: Agent, thread: str, path: str) -> None:
+async def test_c12_an_answer_waits_too(runtime: str) -> None:
+    kept = MemoryCheckpointer()
+    agent = Agent(performer(), [asks], runtime=runtime, on_busy="wait", checkpointer=kept)
+    async with agent:
+        paused = await agent.arun(script([["asks", {"question": "ok?"}]], "done"), thread_id="t")
+        epoch = await kept.store.acquire("t", "somebody", 60)
+        question = paused.interrupts[0].interrupt_id
+        answer = asyncio.ensure_future(agent.aresume("yes", question))
+        await active(agent, 1)
+        await kept.store.release("t", epoch)
+        result = await within(answer)
+        assert (result.stop_reason, result.tool_executions[-1].result) == ("complete", "yes")
+        with pytest.raises(InterruptNotPending):
+            await agent.aresume("again", question)
+        await active(agent, 0)
+
+
+async def test_c12_an_answer_that_waited_for_a_later_run_is_refused(
+    waiting: Agent, thread: str, path: str
+) -> None:
+    """The later run has closed the question, and the conversation has gone on."""
     paused = await waiting.arun(script([["asks", {"question": "ok?"}]], "done"), thread_id=thread)
     await holding(waiting, path, thread)
-    question = paused.interrupts[0].interrupt_id
-    answer = asyncio.ensure_future(waiting.aresume("yes", question))
-    await active(waiting, 2)
+    answer = asyncio.ensure_future(waiting.aresume("yes", paused.interrupts[0].interrupt_id))
     let_go(path)
-    result = await within(answer)
-    assert (result.stop_reason, result.tool_executions[-1].result) == ("complete", "yes")
-    with pytest.raises(InterruptNotPending):
-        await waiting.aresume("again", question)
+    with pytest.raises(InterruptNotPending, match="has continued its thread"):
+        await within(answer)
     await active(waiting, 0)
 
 
 @pytest.mark.parametrize("on_busy", ["refuse", "wait"])
 async def test_c12_an_answer_that_did_not_get_the_thread_leaves_the_question_open(
-    runtime: str, thread: str, path: str, on_busy: Any
+    runtime: str, on_busy: Any
 ) -> None:
-    async with Agent(performer(), [holds, asks], runtime=runtime, on_busy=on_busy) as agent:
+    kept = MemoryCheckpointer()
+    agent = Agent(performer(), [asks], runtime=runtime, on_busy=on_busy, checkpointer=kept)
+    async with agent:
         prompt = script([["asks", {"question": "ok?"}]], "done")
-        paused = agent.start(prompt, thread_id=thread)
+        paused = agent.start(prompt, thread_id="t")
         before = [event async for event in paused.events()]
         question = (await within(paused.result())).interrupts[0].interrupt_id
-        first = await holding(agent, path, thread)
+        epoch = await kept.store.acquire("t", "somebody", 60)
         answer = asyncio.ensure_future(agent.aresume("no", question))
         if on_busy == "wait":
-            await active(agent, 2)
+            await active(agent, 1)
             await agent.acancel(run_id=paused.run_id)
         with pytest.raises(RunCancelled if on_busy == "wait" else ThreadBusy):
             await within(answer)
-        let_go(path)
-        await within(first.result())
+        await kept.store.release("t", epoch)
         events = [event async for event in agent.resume("yes", question)]
         said = [event.source.seq for event in [*before, *events] if event.source]
         assert said == list(range(len(said)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tulip_actors.core.runs import Answer, Answered, Paused, Record, RunRequest, RunStarted
+from tulip_actors.core.runs import Answer, Answered, Paused, Record, RunRequest, RunStarted, Saved
 from tulip_actors.errors import InterruptNotPending, RunNotFound
 
 
@@ -19,6 +19,13 @@ def taken_up(thread: Sequence[Record], run_id: str) -> tuple[RunRequest, Sequenc
     if ours is None:
         raise RunNotFound(
             f"there is no run {run_id} to resume: its records are not in this store",
+            run_id=run_id,
+        )
+    after = thread[thread.index(ours) :]
+    if any(isinstance(one, Saved) for one in after):
+        raise InterruptNotPending(
+            f"run {run_id} cannot go on: a state was saved into its thread "
+            f"{ours.request.thread_id!r} meanwhile",
             run_id=run_id,
         )
     if started[-1] is not ours:
