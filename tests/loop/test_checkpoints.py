@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.loop.interrupting import ask_twice, asking
-from tests.loop.support import TOOLS, inline, performer, ran, script
+from tests.loop.support import TOOLS, inline, marks, performer, ran, script
 from tulip_actors import (
     Agent,
     AgentResult,
@@ -206,12 +206,71 @@ async def test_what_nobody_kept_is_not_there(checkpointer: BaseCheckpointer) -> 
     assert await checkpointer.load("t", "no such checkpoint") is None
 
 
+async def test_agents_that_share_a_checkpointer_continue_each_others_conversation(
+    checkpointer: BaseCheckpointer,
+) -> None:
+    one, two, three = player(checkpointer), player(checkpointer), player(again(checkpointer))
+    for agent in (one, two, three, one):
+        run = await ran(agent, script("said"), thread_id="t")
+    assert [m.role for m in run.ok.messages].count(Role.USER) == 4
+
+
+async def test_c21_of_two_agents_that_take_one_answer_at_once_one_goes_on(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    """The other is refused before anything is run: what was asked about is done once."""
+    one, two = player(checkpointer), player(checkpointer)
+    paused = await one.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
+    (question,) = paused.interrupts
+    told = await asyncio.gather(
+        one.aresume("yes", question.interrupt_id, "t"),
+        two.aresume("no", question.interrupt_id, "t"),
+        return_exceptions=True,
+    )
+    (went_on,) = [one for one in told if isinstance(one, AgentResult)]
+    (refused,) = [one for one in told if isinstance(one, BaseException)]
+    assert isinstance(refused, ThreadBusy | InterruptNotPending)
+    assert marks(path) == 2, "the body ran until it asked, and once more with the answer"
+    state = await one.get_state("t")
+    assert state is not None
+    assert list(state.tool_executions) == list(went_on.tool_executions)
+
+
+async def test_a_thread_is_free_after_its_store_failed(tmp_path: Path) -> None:
+    class Fails(Folder):
+        failing = False
+
+        async def save(
+            self, state: AgentState, thread_id: str, checkpoint_id: str | None = None
+        ) -> str:
+            if self.failing:
+                raise OSError("no space left")
+            return await super().save(state, thread_id, checkpoint_id)
+
+    checkpointer = Fails(tmp_path)
+    agent = player(checkpointer)
+    checkpointer.failing = True
+    run = await ran(agent, script("one"), thread_id="t")
+    assert isinstance(run.failure, OSError)
+    assert run.end.reason == "error", "nobody is told of a success that is not stored"
+    checkpointer.failing = False
+    assert (await ran(agent, script("two"), thread_id="t")).ok.success
+
+
+async def test_what_is_no_state_is_refused_by_the_checkpointers_name(tmp_path: Path) -> None:
+    class Junk(Folder):
+        async def load(self, thread_id: str, checkpoint_id: str | None = None) -> Any:
+            return "junk"
+
+    with pytest.raises(ConfigError, match=r"checkpointer: Junk\.load returned str"):
+        await player(Junk(tmp_path)).arun(script("x"), thread_id="t")
+
+
 async def test_a_deleted_thread_begins_anew(checkpointer: BaseCheckpointer) -> None:
     await ran(player(checkpointer), script("hi"), thread_id="t")
     assert await checkpointer.delete("t")
     run = await ran(player(again(checkpointer)), script("hi"), thread_id="t")
-    if not isinstance(checkpointer, Folder):  # its agent has the thread open
-        assert len(run.ok.messages) == 2
+    assert len(run.ok.messages) == 2
 
 
 async def test_a_run_goes_on_from_a_state_that_was_saved_by_hand(
@@ -407,7 +466,7 @@ async def test_c21_the_newest_run_of_a_thread_is_answered_by_whoever_asks(
 ) -> None:
     first = player(checkpointer)
     await first.arun(script("hello"), thread_id="t")
-    other = first if isinstance(checkpointer, Folder) else player(checkpointer)
+    other = player(checkpointer)
     await other.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
     assert (await first.aresume("yes", thread_id="t")).stop_reason == "complete"
 

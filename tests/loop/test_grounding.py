@@ -122,5 +122,43 @@ async def test_the_evidence_is_what_this_runs_calls_gave(thread: str) -> None:
 
 @pytest.mark.parametrize("grounding", [True, "judge", {"threshold": 1}])
 def test_what_is_no_grounding_config_is_refused_by_name(grounding: Any) -> None:
-    with pytest.raises(ConfigError, match="grounding: give GroundingConfig"):
+    with pytest.raises(ConfigError, match="GroundingConfig"):
         inline("x", grounding=grounding)
+
+
+@pytest.mark.parametrize("support", [float("nan"), float("inf"), -0.1, 1.1, "1", None])
+def test_a_claim_is_supported_by_0_to_1(support: Any) -> None:
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        ClaimEvaluation("a claim", support)
+
+
+async def test_a_judge_that_returns_something_else_is_named() -> None:
+    class Odd:
+        async def evaluate(self, answer: str, evidence: Sequence[ToolExecution]) -> Any:
+            return 0.9
+
+    run = await ran(inline(ADDS, "two", grounding=GroundingConfig(evaluator=Odd())), "x")
+    assert isinstance(run.failure, TypeError)
+    assert "Odd.evaluate returned float" in str(run.failure)
+    assert run.end.final_message == "two"
+
+
+class NotAsync:
+    def evaluate(self, answer: str, evidence: Sequence[ToolExecution]) -> GroundingResult:
+        return GroundingResult()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"evaluator": 5}, "GroundingConfig: evaluator: .*async evaluate"),
+        ({"evaluator": Judge}, "GroundingConfig: evaluator: .*async evaluate"),
+        ({"evaluator": NotAsync()}, "GroundingConfig: evaluator: .*async evaluate"),
+        ({"evaluator": Judge(), "threshold": 3}, "GroundingConfig: threshold: .*not 3"),
+        ({"evaluator": Judge(), "foo": 1}, "GroundingConfig: foo: "),
+        ({}, "GroundingConfig: evaluator: "),
+    ],
+)
+def test_a_bad_grounding_config_is_refused_by_name(options: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        GroundingConfig(**options)

@@ -20,11 +20,20 @@ from tests.loop.support import (
     records_of,
     script,
 )
-from tulip_actors import Agent, ConfigError, HookProvider, ReflexionConfig, Role, tool
+from tulip_actors import (
+    ActorOptions,
+    Agent,
+    ConfigError,
+    HookProvider,
+    ReflexionConfig,
+    Role,
+    tool,
+)
 from tulip_actors.core.events import TulipEvent
 from tulip_actors.core.runs import RunEnded, ToolIntents
 from tulip_actors.hooks import HookPriority
 from tulip_actors.hooks.builtin import LoggingHook, StructuredLoggingHook
+from tulip_actors.testing import ScriptedModel
 
 ADDS: Any = [["add", {"a": 1, "b": 2}]]
 
@@ -334,3 +343,40 @@ def test_the_defaults_are_the_pages() -> None:
 def test_priorities_have_names_in_their_order() -> None:
     assert list(HookPriority) == sorted(HookPriority)
     assert HookProvider.priority == HookPriority.NORMAL
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"namespace": 5}, "namespace: give text"),
+        ({"namespace": " "}, "namespace: give text"),
+        ({"runtime": 0}, "runtime: 0 is not one of"),
+        ({"runtime": []}, "runtime: .* is not one of"),
+        ({"output_key": "principal"}, "output_key: 'principal'"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_by_name(options: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        Agent(ScriptedModel([]), **{"runtime": "inline", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"num_cpus": "x"}, "num_cpus is a number from 0"),
+        ({"num_cpus": -1}, "num_cpus is a number from 0"),
+        ({"num_gpus": float("nan")}, "num_gpus is a number from 0"),
+        ({"memory": "1GB"}, "memory is a whole number of bytes"),
+        ({"resources": 5}, "resources is a dict"),
+        ({"resources": {"a": "b"}}, "a is a number from 0"),
+        ({"max_restarts": "x"}, "max_restarts is a whole number"),
+    ],
+)
+def test_actor_options_that_make_no_sense_are_refused_by_name(options: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"actor: {problem}"):
+        ActorOptions(**options)
+
+
+def test_a_reflexion_config_that_makes_no_sense_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"ReflexionConfig: evaluate_every_n_iterations: .*not 0"):
+        ReflexionConfig(evaluate_every_n_iterations=0)

@@ -6,8 +6,10 @@ import logging
 import multiprocessing
 import os
 import pickle
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,17 +64,19 @@ async def test_f9_a_write_whose_bytes_never_came_is_detected(
     assert len(await store.read("t")) == 7
 
 
+@pytest.mark.parametrize("at", [0, 2, 5, 9, 20], ids=str)
 async def test_f9_damage_in_the_middle_is_never_cut_off_in_silence(
-    store: FileCheckpointer, written: Path
+    store: FileCheckpointer, written: Path, at: int
 ) -> None:
     before = bytearray(written.read_bytes())
-    before[HEADER_BYTES + 20] ^= 1
+    before[HEADER_BYTES + at] ^= 0xFF
     written.write_bytes(before)
-    with pytest.raises(NotSerialisable, match=f"damaged at byte {HEADER_BYTES}.*whole records"):
+    with pytest.raises(NotSerialisable, match=f"damaged at byte {HEADER_BYTES}: not by a crash"):
         await store.read("t")
     with pytest.raises(NotSerialisable):
         await store.acquire("t", "run_2", 60)
     assert written.read_bytes() == before
+    assert await store.delete("t"), "which is what the message says may be done"
 
 
 @pytest.mark.parametrize("content", [b"x", b"tulip1\n", b"x" * 4096, bytes(HEADER_BYTES)])
@@ -135,6 +139,40 @@ async def test_a_writer_is_fenced_by_another_process_that_took_the_thread(
     with pytest.raises(StaleEpoch):
         await store.append("t", epoch, [ended(1)])
     assert await store.read("t") == [ended(0), ended(7)]
+
+
+def _hold_and_die(folder: str) -> None:
+    import asyncio
+
+    asyncio.run(FileCheckpointer(folder).acquire("t", "run_1", 3600))
+
+
+async def test_a_thread_whose_writer_has_died_is_free_at_once(store: FileCheckpointer) -> None:
+    other = multiprocessing.get_context("spawn").Process(
+        target=_hold_and_die, args=(str(store.folder),)
+    )
+    other.start()
+    other.join(60)
+    assert other.exitcode == 0
+    assert await store.acquire("t", "run_2", 60) == 2
+    with pytest.raises(ThreadBusy):
+        await store.acquire("t", "run_3", 60)
+
+
+async def test_a_folder_that_was_removed_is_made_again(
+    store: FileCheckpointer, written: Path
+) -> None:
+    shutil.rmtree(store.folder)
+    assert await store.read("t") == []
+    epoch = await store.acquire("t", "run_2", 60)
+    await store.append("t", epoch, [ended(0)])
+    assert await store.read("t") == [ended(0)]
+
+
+@pytest.mark.parametrize("folder", [None, 5, b"x", "", "a\0b"])
+def test_what_is_no_folder_is_refused(folder: Any) -> None:
+    with pytest.raises(ConfigError, match="checkpointer: "):
+        FileCheckpointer(folder)
 
 
 async def test_nobody_else_on_the_machine_may_read_a_thread(written: Path) -> None:

@@ -61,6 +61,8 @@ class Runner(ABC, Generic[ResultT]):
             )
         if not isinstance(name, str) or not name.strip():
             raise ConfigError(f"name: give a label such as 'reviewer', not {name!r:.80}")
+        if namespace is not None and (not isinstance(namespace, str) or not namespace.strip()):
+            raise ConfigError(f"namespace: give text that is not empty, not {namespace!r:.80}")
         if actor is not None and not isinstance(actor, ActorOptions):
             raise ConfigError(f"actor: give ActorOptions(...), not {actor!r:.80}")
         self._name = name

@@ -16,8 +16,8 @@ _made: dict[tuple[str, str], Runtime] = {}
 
 def checked_runtime(name: str | None) -> str:
     """The runtime's name: as given, from TULIP_RUNTIME, or `ray`. Raises `ConfigError`."""
-    chosen = name or os.environ.get("TULIP_RUNTIME") or "ray"
-    if chosen not in _MAKERS:
+    chosen = (os.environ.get("TULIP_RUNTIME") or "ray") if name is None else name
+    if not isinstance(chosen, str) or chosen not in _MAKERS:
         raise ConfigError(f"runtime: {chosen!r} is not one of {', '.join(_MAKERS)}")
     return chosen
 

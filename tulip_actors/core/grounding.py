@@ -16,12 +16,24 @@ class ClaimEvaluation:
     support: float
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.claim, str):
+            raise TypeError(f"a claim is text, not {self.claim!r:.80}")
+        if not isinstance(self.support, int | float) or not 0 <= self.support <= 1:
+            raise ValueError(f"the support of a claim is a number from 0 to 1, not {self.support}")
+
 
 @dataclass(frozen=True, slots=True)
 class GroundingResult:
     """The claims of an answer, judged."""
 
     claims: tuple[ClaimEvaluation, ...] = ()
+
+    def __post_init__(self) -> None:
+        claims = tuple(self.claims)
+        if not all(isinstance(claim, ClaimEvaluation) for claim in claims):
+            raise TypeError("the claims of a GroundingResult are ClaimEvaluation objects")
+        object.__setattr__(self, "claims", claims)
 
     @property
     def score(self) -> float:

@@ -131,7 +131,11 @@ class RunStore(Protocol):
     """
 
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
-        """Become the thread's writer; returns the epoch. Raises `ThreadBusy`."""
+        """Become the thread's writer; returns the epoch. Raises `ThreadBusy`.
+
+        `owner` is a run's id, or that, "/" and something more; the same owner takes over from
+        itself.
+        """
         ...
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:

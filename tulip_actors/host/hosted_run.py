@@ -32,7 +32,7 @@ from tulip_actors.core.runs import (
     RunRequest,
     RunStarted,
 )
-from tulip_actors.errors import RunCancelled
+from tulip_actors.errors import RunCancelled, RunError
 from tulip_actors.host.calls import CallsInFlight, MadeCalls
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.forwarded import Forwarded
@@ -49,6 +49,8 @@ LEASE_S = 60.0
 """How long a thread stays ours without a sign of life; renewed at a third of it."""
 
 
+STORE_END_S = 20.0
+"""How long a run that has ended waits for its store to take the last records."""
 CHILD_END_S = 5.0
 """How long a cancelled run waits for the end of a child: the grace of a body, and some more."""
 
@@ -305,12 +307,16 @@ class HostedRun:
 
     async def _acquired(self) -> int:
         store, answer = self._ports.store, self.request.answer
-        acquire = partial(store.acquire, self.thread_id, self.run_id, LEASE_S)
+        owner = self.run_id
+        if answer is not None:  # of two that answer at once, here or elsewhere, one gets the thread
+            owner = f"{self.run_id}/{self._ports.ids.new('answer')}"
+        acquire = partial(store.acquire, self.thread_id, owner, LEASE_S)
         if self.request.on_busy == "refuse":
-            return await acquire()
-        if self._place is None:  # only now is the thread of an answer known
-            self._place = self._lines.join(self.thread_id)
-        epoch = await self._place.acquired(acquire)
+            epoch = await acquire()
+        else:
+            if self._place is None:  # only now is the thread of an answer known
+                self._place = self._lines.join(self.thread_id)
+            epoch = await self._place.acquired(acquire)
         if answer is not None:
             try:
                 await self._restore(answer)  # another run may have answered meanwhile
@@ -377,11 +383,23 @@ class HostedRun:
         self.emit(last)
         failure: Exception | None = None
         if self._writer is not None:
-            try:
-                await self._writer.durable()
-                await self._ports.store.release(self.thread_id, self.epoch)
-            except Exception as error:  # the run has ended all the same; the caller is told
-                failure = error
+            for work in (
+                self._writer.durable(),
+                self._ports.store.release(self.thread_id, self.epoch),
+            ):
+                try:
+                    async with asyncio.timeout(STORE_END_S):
+                        await work
+                except TimeoutError:
+                    failure = failure or RunError(
+                        f"the store of run {self.run_id} gave no answer for {STORE_END_S:.0f} s; "
+                        "the end of the run may not be stored",
+                        run_id=self.run_id,
+                    )
+                except Exception as error:  # the run has ended all the same; the caller is told
+                    failure = failure or error
+        if failure is not None:
+            self._sink.end_with_error()
         await self._sink.finish()
         return failure
 

@@ -18,6 +18,7 @@ from tulip_actors.core.ports import (
     ToolExecutor,
 )
 from tulip_actors.core.runs import Record, RunRequest
+from tulip_actors.errors import ConfigError
 from tulip_actors.host.feed import Feed
 
 
@@ -62,6 +63,26 @@ class ActorOptions:
     resources: dict[str, float] = field(default_factory=dict)
     max_restarts: int = -1
     detached: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` here, and not when the cluster is asked."""
+        for name, amount in (
+            ("num_cpus", self.num_cpus),
+            ("num_gpus", self.num_gpus),
+            *(self.resources.items() if isinstance(self.resources, dict) else ()),
+        ):
+            if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
+                raise ConfigError(f"actor: {name} is a number from 0, not {amount!r:.80}")
+        if not isinstance(self.resources, dict):
+            raise ConfigError(f"actor: resources is a dict of numbers, not {self.resources!r:.80}")
+        memory = self.memory
+        if memory is not None and (not isinstance(memory, int) or memory < 0):
+            raise ConfigError(f"actor: memory is a whole number of bytes, not {memory!r:.80}")
+        if not isinstance(self.max_restarts, int) or self.max_restarts < -1:
+            raise ConfigError(
+                f"actor: max_restarts is a whole number from -1 (for ever), "
+                f"not {self.max_restarts!r:.80}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

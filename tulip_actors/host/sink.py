@@ -87,6 +87,14 @@ class RunSink:
         if out:
             self._feed.append(out)
 
+    def end_with_error(self) -> None:
+        """What the last event says of the run could not be stored: it is said to have failed."""
+        assert self._last is not None, "a run ends with a TerminateEvent"
+        event = self._last.event.model_copy(
+            update={"reason": "error", "stop_reason": "error", "condition": None}
+        )
+        self._last = Emitted(self._last.run_id, self._last.seq, event=event)
+
     async def finish(self) -> None:
         """Let out everything; the TerminateEvent reaches the feed once it is on the bus."""
         assert self._last is not None, "a run ends with a TerminateEvent"

@@ -18,7 +18,8 @@ def taken_up(thread: Sequence[Record], run_id: str) -> tuple[RunRequest, Sequenc
     ours = next((one for one in started if one.run_id == run_id), None)
     if ours is None:
         raise RunNotFound(
-            f"there is no run {run_id} to resume: its records are not in this store",
+            f"there is no run {run_id} to resume: its records are not in this store. (Of a "
+            "thread that a checkpointer of your own keeps, give the thread_id too.)",
             run_id=run_id,
         )
     after = thread[thread.index(ours) :]

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from tulip_actors.core.current import PRINCIPAL
 from tulip_actors.core.interrupt import interrupt
 from tulip_actors.core.ports import ChatModel, Grounder, RunStore
 from tulip_actors.core.runs import OnBusy
@@ -28,32 +29,51 @@ SystemPrompt: TypeAlias = str | Callable[[Mapping[str, object]], Prompt | Awaita
 """Text, or a function (plain or async) of the run's metadata that gives it when a thread begins."""
 
 
-class ReflexionConfig(BaseModel):
+class _Part(BaseModel):
+    """A config that is part of an agent's. Raises `ConfigError`, as that does."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True
+    )
+
+    def __init__(self, **fields: object) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            told = "; ".join(
+                f"{'.'.join(map(str, one['loc']))}: {one['msg']}, not {one['input']!r:.80}"
+                for one in error.errors(include_url=False)
+            )
+            raise ConfigError(f"{type(self).__name__}: {told}") from None
+
+
+class ReflexionConfig(_Part):
     """When and how the loop evaluates itself.
 
     `evaluate_every_n_iterations` counts turns from 1. `include_guidance` lets the model read what
     the evaluation advises. `diminishing_returns` scales a rise by what is missing to 1.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     evaluate_every_n_iterations: Annotated[int, Field(ge=1)] = 1
     include_guidance: bool = True
     diminishing_returns: bool = True
 
 
-class GroundingConfig(BaseModel):
+def _evaluator(value: object) -> object:
+    evaluate = getattr(value, "evaluate", None)
+    if isinstance(value, type) or not inspect.iscoroutinefunction(evaluate):
+        raise ValueError("give an object with async evaluate(answer, evidence) -> GroundingResult")
+    return value
+
+
+class GroundingConfig(_Part):
     """How the final answer is checked against what the tools returned.
 
     `evaluator` judges; an answer whose score is below `threshold` is sent back, at most
     `max_replans` times, and then returned as "grounding_failed".
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True
-    )
-
-    evaluator: Grounder
+    evaluator: Annotated[Grounder, BeforeValidator(_evaluator)]
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.65
     max_replans: Annotated[int, Field(ge=0)] = 2
 
@@ -198,6 +218,10 @@ class AgentConfig(BaseModel):
             raise ConfigError("; ".join(told.values())) from None
         if config.completion_mode == "explicit":
             config = config._with_task_complete()
+        if config.output_key == PRINCIPAL:
+            raise ConfigError(
+                f"output_key: {PRINCIPAL!r} says on whose behalf a run is; give another name"
+            )
         unknown = config.terminal_tools - set(config.tools)
         if unknown:
             raise ConfigError(

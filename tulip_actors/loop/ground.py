@@ -40,7 +40,13 @@ async def ground(
     config = setup.config.grounding
     assert config is not None, "asked only when it is due"
     evidence = [one for one in state.tool_executions if one.run_id == state.run_id and one.success]
-    result = await config.evaluator.evaluate(final_text(state), evidence)
+    result: object = await config.evaluator.evaluate(final_text(state), evidence)
+    if not isinstance(result, GroundingResult):
+        judge = type(config.evaluator).__name__
+        raise TypeError(
+            f"{judge}.evaluate returned {type(result).__name__}; "
+            "return a GroundingResult of ClaimEvaluation objects"
+        )
     fails = result.score < config.threshold
     sent_back = sum(message.name == NOTE for message in state.said_last())
     ctx.emit(

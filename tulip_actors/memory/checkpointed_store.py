@@ -7,32 +7,42 @@ checkpoints only: at the end of a run, before it pauses, and at every
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from weakref import WeakValueDictionary
 
 from tulip_actors.core.codec import record_to_json
 from tulip_actors.core.ports import RunStore
 from tulip_actors.core.runs import Paused, Record, RunEnded, Saved
 from tulip_actors.core.state import AgentState
+from tulip_actors.errors import ConfigError
 from tulip_actors.memory.checkpointer import BaseCheckpointer, RecordedCheckpointer
 from tulip_actors.memory.fold import checkpoint_id_of, seeded, standing
 from tulip_actors.memory.run_store import RecordLog
 
 LOADING_LEASE_S = 60.0
+READING = "reader"
 
 
 class CheckpointedStore:
-    """RunStore over a `BaseCheckpointer`."""
+    """RunStore over a `BaseCheckpointer`. One serves all agents of a process that share it."""
 
     def __init__(self, checkpointer: BaseCheckpointer) -> None:
         self.checkpointer = checkpointer
         self._log = RecordLog[Record]()
+        self._saved: dict[str, AgentState] = {}
 
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
-        """See `RunStore`. A thread that is new to this process is loaded first."""
-        await self._load(thread_id, owner)
-        return self._log.acquire(thread_id, owner, lease_s)
+        """See `RunStore`. What was saved meanwhile, by whomever, is taken up."""
+        epoch = self._log.acquire(thread_id, owner, lease_s)
+        try:
+            await self._refresh(thread_id, epoch)
+        except BaseException:
+            self._log.release(thread_id, epoch)
+            raise
+        return epoch
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
@@ -51,10 +61,16 @@ class CheckpointedStore:
             if checkpoint_id is not None and record.run_id != thread_id:
                 state = _state_to_keep(self._log.read(thread_id, 0)[:position])
                 await self.checkpointer.save(state, thread_id, checkpoint_id)
+                self._saved[thread_id] = state
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""
-        await self._load(thread_id, "read")
+        if not self._log.is_held(thread_id):
+            epoch = self._log.acquire(thread_id, READING, LOADING_LEASE_S)
+            try:
+                await self._refresh(thread_id, epoch)
+            finally:
+                self._log.release(thread_id, epoch)
         return self._log.read(thread_id, after)
 
     async def find(self, run_id: str) -> str | None:
@@ -66,17 +82,25 @@ class CheckpointedStore:
         known = self._log.delete(thread_id)
         return await self.checkpointer.delete(thread_id) or known
 
-    async def _load(self, thread_id: str, owner: str) -> None:
-        """Take up what is saved of a thread, as the records that make it again."""
-        if self._log.knows(thread_id):
+    async def _refresh(self, thread_id: str, epoch: int) -> None:
+        """Make a thread's records those of its saved state, unless they are already."""
+        state: object = await self.checkpointer.load(thread_id)
+        if state is not None and not isinstance(state, AgentState):
+            name = type(self.checkpointer).__name__
+            raise ConfigError(
+                f"checkpointer: {name}.load returned {type(state).__name__}; "
+                "return an AgentState or None"
+            )
+        if state == self._saved.get(thread_id):
             return
-        state = await self.checkpointer.load(thread_id)
-        if state is None or self._log.knows(thread_id):  # another task was faster
-            return
-        saved = Saved(state.run_id, 0, datetime.now(UTC), "loaded", state.to_checkpoint())
-        epoch = self._log.acquire(thread_id, state.run_id, LOADING_LEASE_S)
-        self._log.append(thread_id, epoch, list(seeded(state, saved)))
-        self._log.release(thread_id, epoch)
+        records: list[Record] = []
+        if state is None:
+            del self._saved[thread_id]
+        else:
+            saved = Saved(state.run_id, 0, datetime.now(UTC), "loaded", state.to_checkpoint())
+            records = list(seeded(state, saved))
+            self._saved[thread_id] = state
+        self._log.replace(thread_id, epoch, records, state.run_id if state else None)
 
 
 def store_of(checkpointer: BaseCheckpointer | RunStore) -> RunStore:
@@ -84,8 +108,17 @@ def store_of(checkpointer: BaseCheckpointer | RunStore) -> RunStore:
     if isinstance(checkpointer, RecordedCheckpointer):
         return checkpointer.store
     if isinstance(checkpointer, BaseCheckpointer):
-        return CheckpointedStore(checkpointer)
+        with _making:
+            store = _made.get(id(checkpointer)) or CheckpointedStore(checkpointer)
+            _made[id(checkpointer)] = store
+            return store
     return checkpointer
+
+
+_making = threading.Lock()
+_made: WeakValueDictionary[int, CheckpointedStore] = WeakValueDictionary()
+"""The one store of a checkpointer in this process, as long as somebody uses it: who holds a thread
+is known to it alone. It keeps its checkpointer alive, so that an id means one object."""
 
 
 def _state_to_keep(records: Sequence[Record]) -> AgentState:

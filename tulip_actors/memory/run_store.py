@@ -31,7 +31,7 @@ class ThreadLog(Generic[RecordT]):
     epoch: int = 0
     owner: str | None = None
     lease_ends_s: float = 0.0
-    owners: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
 
 
 class RecordLog(Generic[RecordT]):
@@ -56,9 +56,10 @@ class RecordLog(Generic[RecordT]):
         thread.epoch += 1
         thread.owner = owner
         thread.lease_ends_s = now_s + lease_s
-        if owner not in self._thread_of_run:
-            thread.owners.append(owner)
-        self._thread_of_run[owner] = thread_id
+        run_id = run_of(owner)
+        if run_id not in self._thread_of_run:
+            thread.runs.append(run_id)
+        self._thread_of_run[run_id] = thread_id
         self._forget_idle(now_s)
         return thread.epoch
 
@@ -89,17 +90,32 @@ class RecordLog(Generic[RecordT]):
         """The thread of a run."""
         return self._thread_of_run.get(run_id)
 
-    def knows(self, thread_id: str) -> bool:
-        """Whether there is such a thread."""
-        return thread_id in self._threads
+    def is_held(self, thread_id: str) -> bool:
+        """Whether a run holds the thread."""
+        thread = self._threads.get(thread_id)
+        return (
+            thread is not None
+            and thread.owner is not None
+            and thread.lease_ends_s > self._clock_s()
+        )
+
+    def replace(
+        self, thread_id: str, epoch: int, records: Sequence[RecordT], run_id: str | None
+    ) -> None:
+        """Let a thread have these records alone, of this run. Raises `StaleEpoch`."""
+        thread = self._current(thread_id, epoch)
+        self._record_count += len(records) - len(thread.records)
+        thread.records = list(records)
+        if run_id is not None and run_id not in self._thread_of_run:
+            thread.runs.append(run_id)
+            self._thread_of_run[run_id] = thread_id
 
     def delete(self, thread_id: str) -> bool:
         """Forget a thread; False if there is none. Raises `ThreadBusy` while a run holds it."""
-        thread = self._threads.get(thread_id)
-        if thread is None:
+        if thread_id not in self._threads:
             return False
-        if thread.owner is not None and thread.lease_ends_s > self._clock_s():
-            raise busy(thread_id, thread.owner)
+        if self.is_held(thread_id):
+            raise busy(thread_id, self._threads[thread_id].owner)
         self._forget(thread_id)
         return True
 
@@ -126,16 +142,22 @@ class RecordLog(Generic[RecordT]):
     def _forget(self, thread_id: str) -> None:
         forgotten = self._threads.pop(thread_id)
         self._record_count -= len(forgotten.records)
-        for owner in forgotten.owners:
-            self._thread_of_run.pop(owner, None)
+        for run_id in forgotten.runs:
+            self._thread_of_run.pop(run_id, None)
+
+
+def run_of(owner: str) -> str:
+    """The run of an owner: its id, followed by "/" and a segment's where that matters."""
+    return owner.partition("/")[0]
 
 
 def busy(thread_id: str, owner: str | None) -> ThreadBusy:
     """The error for whoever wants a thread that another run holds."""
+    run_id = None if owner is None else run_of(owner)
     return ThreadBusy(
-        f"thread {thread_id!r} is in use by run {owner}; wait for it, cancel it, "
+        f"thread {thread_id!r} is in use by run {run_id}; wait for it (on_busy='wait'), cancel it, "
         "or use another thread_id",
-        run_id=owner,
+        run_id=run_id,
     )
 
 

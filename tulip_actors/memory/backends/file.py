@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
@@ -37,23 +37,35 @@ _log = logging.getLogger(__name__)
 MAGIC = b"tulip1\n"
 HEADER_BYTES = 1024
 """Room for a thread's id and its owner's, and little enough to be written at once."""
-FRAME = struct.Struct("<II")
-"""Length of the payload, and its crc32."""
+FRAME = struct.Struct("<III")
+"""Length of the payload, the crc32 of these four bytes, and the crc32 of the payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Whose log it is, and who may write to it. `lease_ends_s` is UNIX time."""
+    """Whose log it is, and who may write to it: until `lease_ends_s` (UNIX time), while `process`
+    lives."""
 
     thread_id: str
     epoch: int = 0
     owner: str | None = None
     lease_ends_s: float = 0.0
+    process: str = ""
+
+    def is_held_by_another(self, owner: str, now_s: float) -> bool:
+        """Whether somebody else may write who is still there."""
+        return (
+            self.owner not in (None, owner)
+            and self.lease_ends_s > now_s
+            and _is_alive(self.process)
+        )
 
     def packed(self) -> bytes:
         """The header as it stands in the file."""
-        body: bytes = msgpack.packb((self.thread_id, self.epoch, self.owner, self.lease_ends_s))
-        framed = MAGIC + FRAME.pack(len(body), zlib.crc32(body)) + body
+        body: bytes = msgpack.packb(
+            (self.thread_id, self.epoch, self.owner, self.lease_ends_s, self.process)
+        )
+        framed = MAGIC + _framed(body)
         if len(framed) > HEADER_BYTES:
             raise ConfigError(
                 f"thread_id: {self.thread_id!r:.60} is too long for a file; "
@@ -66,7 +78,7 @@ class Header:
         """The header of a file. Raises `NotSerialisable` for what is none."""
         start = len(MAGIC) + FRAME.size
         if packed.startswith(MAGIC) and len(packed) >= start:
-            length, checksum = FRAME.unpack(packed[len(MAGIC) : start])
+            length, _, checksum = FRAME.unpack(packed[len(MAGIC) : start])
             body = packed[start : start + length]
             if len(body) == length and zlib.crc32(body) == checksum:
                 return cls(*msgpack.unpackb(body))
@@ -91,12 +103,17 @@ class FileCheckpointer(RecordedCheckpointer):
         fsync: bool = False,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            raise ConfigError(f"checkpointer: give the path of a folder, not {folder!r:.80}")
         self.folder = Path(folder).expanduser().absolute()
         self._fsync = fsync
         self._clock_s = clock_s
+        self._make_folders()
+
+    def _make_folders(self) -> None:
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"checkpointer: {self.folder} cannot be used: {error}") from error
 
     @property
@@ -111,18 +128,18 @@ class FileCheckpointer(RecordedCheckpointer):
         Header(thread_id, 0, owner).packed()  # an id that does not fit leaves no file
         with self._locked(thread_id, make=True) as file:
             header = file.header()
-            is_held = header.owner not in (None, owner) and header.lease_ends_s > self._clock_s()
-            if is_held:
+            if header.is_held_by_another(owner, self._clock_s()):
                 raise busy(thread_id, header.owner)
             file.cut_torn_end()
-            taken = Header(thread_id, header.epoch + 1, owner, self._clock_s() + lease_s)
+            ends_s = self._clock_s() + lease_s
+            taken = Header(thread_id, header.epoch + 1, owner, ends_s, this_process())
             file.write_header(taken)
         return taken.epoch
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
         with self._current(thread_id, epoch) as (file, header):
-            file.write_header(Header(thread_id, epoch, header.owner, self._clock_s() + lease_s))
+            file.write_header(replace(header, lease_ends_s=self._clock_s() + lease_s))
 
     async def release(self, thread_id: str, epoch: int) -> None:
         """See `RunStore`."""
@@ -167,8 +184,11 @@ class FileCheckpointer(RecordedCheckpointer):
         with self._locked(thread_id) as file:
             if not file.exists:
                 return False
-            header = file.header()
-            if header.owner is not None and header.lease_ends_s > self._clock_s():
+            try:
+                header = file.header()
+            except NotSerialisable:  # nobody can write to that either
+                header = Header(thread_id)
+            if header.is_held_by_another("", self._clock_s()):
                 raise busy(thread_id, header.owner)
             self._path(thread_id).unlink()
         for run in (self.folder / "runs").iterdir():
@@ -193,6 +213,9 @@ class FileCheckpointer(RecordedCheckpointer):
             try:
                 descriptor = os.open(path, flags, 0o600)
             except FileNotFoundError:
+                if make:  # somebody removed the folder: a new thread needs it again
+                    self._make_folders()
+                    continue
                 yield ThreadFile(-1, path, thread_id, fsync=False)
                 return
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -240,7 +263,7 @@ class ThreadFile:
     def append(self, records: Sequence[bytes]) -> None:
         """Add one frame. What a full disk leaves of it is cut off again."""
         body: bytes = msgpack.packb(records)
-        frame = FRAME.pack(len(body), zlib.crc32(body)) + body
+        frame = _framed(body)
         end = os.fstat(self._descriptor).st_size
         try:
             written = os.pwrite(self._descriptor, frame, end)
@@ -265,18 +288,20 @@ class ThreadFile:
 
     def _scan(self) -> Iterator[tuple[int, Sequence[bytes]]]:
         """Whole frames, each with the position after it."""
-        size = os.fstat(self._descriptor).st_size
-        content = os.pread(self._descriptor, size, 0)
+        self.header()
+        content = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
         position = HEADER_BYTES
         while position + FRAME.size <= len(content):
-            length, checksum = FRAME.unpack_from(content, position)
+            length, length_checksum, checksum = FRAME.unpack_from(content, position)
             end = position + FRAME.size + length
-            body = content[position + FRAME.size : end]
+            is_length = zlib.crc32(content[position : position + 4]) == length_checksum
+            body = content[position + FRAME.size : end] if is_length else b""
             if length == 0 or len(body) < length or zlib.crc32(body) != checksum:
-                if content[end:].strip(b"\0"):
+                rest = content[end:] if is_length else content[position:]
+                if rest.strip(b"\0"):
                     raise NotSerialisable(
-                        f"{self._path} is damaged at byte {position}: not by a crash, since whole "
-                        "records follow. Restore the file, or delete it to begin the thread anew"
+                        f"{self._path} is damaged at byte {position}: not by a crash, since more "
+                        "follows. Restore the file, or delete it to begin the thread anew"
                     )
                 return
             yield end, msgpack.unpackb(body)
@@ -285,6 +310,38 @@ class ThreadFile:
     def _settle(self) -> None:
         if self._fsync:
             os.fsync(self._descriptor)
+
+
+def _framed(body: bytes) -> bytes:
+    length = len(body).to_bytes(4, "little")
+    return FRAME.pack(len(body), zlib.crc32(length), zlib.crc32(body)) + body
+
+
+def this_process() -> str:
+    """This process: its id, and when it began, since ids come back."""
+    return _process(os.getpid())
+
+
+def _process(pid: int) -> str:
+    try:
+        began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):  # no such process, or no /proc
+        began = ""
+    return f"{pid}:{began}"
+
+
+def _is_alive(process: str) -> bool:
+    """False for a process of this machine that has ended. When in doubt it lives."""
+    pid = process.partition(":")[0]
+    if not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return process == _process(int(pid))
 
 
 def _file_name(name: str) -> str:
