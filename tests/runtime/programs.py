@@ -145,7 +145,7 @@ def three_nodes(folder: str) -> object:
         for module in example.modules:
             by_value(module)
         job = example.job(Path(folder), FunctionModel(answer))
-        events = await collected(job.team.run(job.task, metadata=job.metadata))
+        events = await collected(job.team.run(job.task, metadata=job.metadata), 150)
         completes = [event for event in events if isinstance(event, ToolCompleteEvent)]
         end = events[-1]
         await job.team.stop()
@@ -157,7 +157,7 @@ def three_nodes(folder: str) -> object:
         }
 
     try:
-        return asyncio.run(asyncio.wait_for(main(), 100))
+        return asyncio.run(asyncio.wait_for(main(), 160))
     finally:
         import ray
 

@@ -53,9 +53,11 @@ async def eventually(
         await asyncio.sleep(0.02)
 
 
-async def collected(events: AsyncIterator[TulipEvent]) -> list[TulipEvent]:
+async def collected(
+    events: AsyncIterator[TulipEvent], seconds: float = DEADLINE_S
+) -> list[TulipEvent]:
     """All events of a stream that has to end."""
-    return await within(_all(events))
+    return await within(_all(events), seconds)
 
 
 async def _all(events: AsyncIterator[TulipEvent]) -> list[TulipEvent]:
