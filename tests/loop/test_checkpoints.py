@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import statistics
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from tulip_actors import (
     RunNotFound,
     ThreadBusy,
 )
+from tulip_actors.core.termination import MaxIterations
 from tulip_actors.memory.backends import FileCheckpointer, MemoryCheckpointer
 from tulip_actors.memory.checkpointer import BaseCheckpointer
 
@@ -164,7 +166,7 @@ async def test_c21_an_answer_to_a_run_whose_thread_has_gone_on_is_refused(
     paused = await agent.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
     later = await ran(agent, script("something else"), thread_id="t")
     assert [m.content for m in later.ok.messages if m.role is Role.TOOL] == [
-        "result unavailable; the effect may have happened"
+        "it asked a question that nobody answered, and did not go on from there"
     ]
     (question,) = paused.interrupts
     with pytest.raises(InterruptNotPending, match="has continued its thread 't' meanwhile"):
@@ -492,3 +494,60 @@ async def test_a_thread_id_that_does_not_fit_leaves_no_file(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="too long for a file"):
         await player(FileCheckpointer(tmp_path)).arun(script("x"), thread_id="x" * 100_000)
     assert list(tmp_path.glob("*.thread")) == []
+
+
+async def test_a_paused_thread_may_be_loaded_changed_and_saved(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    agent = player(checkpointer)
+    paused = await agent.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
+    state = await checkpointer.load("t")
+    assert state is not None
+    await checkpointer.save(state.with_metadata("tag", "urgent"), "t")
+    ended = await agent.aresume("yes", paused.interrupts[0].interrupt_id, "t")
+    assert [one.result for one in ended.tool_executions] == ["asking: yes"]
+    assert ended.state.metadata == {"tag": "urgent"}
+
+
+async def test_a_paused_thread_moves_from_one_checkpointer_to_another(
+    checkpointer: BaseCheckpointer, path: str, tmp_path: Path
+) -> None:
+    prompt = script([["asking", {"path": path}]], "over")
+    paused = await player(checkpointer).arun(prompt, thread_id="t")
+    state = await checkpointer.load("t")
+    assert state is not None
+    other = FileCheckpointer(tmp_path / "other")
+    await other.save(state, "t")
+    ended = await player(other).aresume("yes", paused.interrupts[0].interrupt_id, "t")
+    assert [one.result for one in ended.tool_executions] == ["asking: yes"]
+
+
+async def test_c32_a_saved_state_with_an_open_call_is_closed_by_the_next_run(
+    checkpointer: BaseCheckpointer, path: str
+) -> None:
+    agent = player(checkpointer)
+    await agent.arun(script([["asking", {"path": path}]], "over"), thread_id="t")
+    state = await checkpointer.load("t")
+    assert state is not None
+    await checkpointer.save(dataclasses.replace(state, paused_run=()), "branch")
+    run = await ran(agent, script("next"), thread_id="branch")
+    roles = [message.role for message in run.ok.messages]
+    assert roles == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.USER, Role.ASSISTANT]
+
+
+async def test_checkpoints_of_a_run_that_ends_at_the_top_of_a_turn_have_different_ids(
+    checkpointer: BaseCheckpointer,
+) -> None:
+    agent = player(checkpointer, checkpoint_every_n_iterations=1, termination=MaxIterations(2))
+    await ran(agent, script(*TURNS), thread_id="t")
+    ids = await checkpointer.list_checkpoints("t")
+    assert len(ids) == len(set(ids)) == 3
+
+
+async def test_of_two_states_saved_under_one_id_the_newest_is_loaded(tmp_path: Path) -> None:
+    checkpointer = FileCheckpointer(tmp_path)
+    for tag in ("old", "new"):
+        await checkpointer.save(AgentState("r", "t", "a", metadata={"tag": tag}), "t", "mine")
+    state = await checkpointer.load("t", "mine")
+    assert state is not None
+    assert state.metadata == {"tag": "new"}

@@ -17,6 +17,7 @@ from tulip_actors import (
     Agent,
     AgentState,
     CausalNodeEvent,
+    ConfigError,
     EventBus,
     HookProvider,
     Message,
@@ -410,3 +411,29 @@ async def test_c27_outside_of_a_run_there_is_none() -> None:
     await agent.arun("x")
     assert current_run() is None
     assert current_context() is None
+
+
+async def test_c27_a_hook_may_emit_from_a_thread_of_its_own() -> None:
+    class Tells(HookProvider):
+        async def on_before_invocation(self, prompt: str, state: AgentState) -> None:
+            run = current_run()
+            assert run is not None
+            for n in range(20):
+                event = CausalNodeEvent(node_id=str(n), label="from a thread")
+                await asyncio.to_thread(run.emit, event)
+
+    run = await ran(inline("done", hooks=[Tells()]), "x")
+    told = [event.node_id for event in run.of(CausalNodeEvent)]
+    assert told == [str(n) for n in range(20)]
+
+
+async def test_c7_a_hook_cannot_end_the_stream() -> None:
+    class Ends(HookProvider):
+        def on_iteration_start(self, iteration: int, state: AgentState) -> None:
+            run = current_run()
+            assert run is not None
+            run.emit(TerminateEvent(reason="fake"))
+
+    run = await ran(inline("done", hooks=[Ends()]), "x")
+    assert isinstance(run.failure, ConfigError)
+    assert run.end.reason == "error"

@@ -71,7 +71,7 @@ RECORDS: list[Record] = [
     Answered("run_1", 6, AT, "interrupt_1", {"answer": ["ja", None]}),
     MetadataSet("run_1", 6, AT, {"a": [1]}),
     Grounded("run_1", 6, AT, GroundingResult((ClaimEvaluation("A.", 0.5, "so"),))),
-    Checkpointed("run_1", 7, AT),
+    Checkpointed("run_1", 7, AT, 3),
     Saved("run_1", 0, AT, "saved_1", AgentState("run_1", "t", "agent_1").to_checkpoint()),
 ]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from tulip_actors.core.frozen import EMPTY, Json, JsonObject, freeze_object
+from tulip_actors.core.frozen import EMPTY, Json, JsonObject, clean_text, freeze_object
 from tulip_actors.errors import ConfigError
 
 
@@ -54,8 +54,8 @@ def interrupt(
         return answer  # type: ignore[return-value]  # the sentinel is excluded
     raise Interrupted(
         InterruptRequest(
-            question,
-            None if options is None else tuple(options),
+            clean_text(question),
+            None if options is None else tuple(map(clean_text, options)),
             freeze_object(metadata or EMPTY, "metadata of interrupt()"),
         )
     )

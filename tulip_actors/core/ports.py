@@ -31,7 +31,7 @@ from tulip_actors.core.calls import (
     ToolUpdate,
 )
 from tulip_actors.core.emitted import Emitted
-from tulip_actors.core.events import ModelChunkEvent, TulipEvent
+from tulip_actors.core.events import ModelChunkEvent, TerminateEvent, TulipEvent
 from tulip_actors.core.frozen import Json
 from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.messages import Message
@@ -357,6 +357,10 @@ class RunContext(CurrentRun, Protocol):
     @property
     def cancel_requested(self) -> bool:
         """The flag that `agent.cancel()` sets, read at turn boundaries."""
+        ...
+
+    def terminate(self, event: TerminateEvent) -> None:
+        """Emit the last event; whatever comes later is discarded."""
         ...
 
     def record(self, *records: Record) -> None:

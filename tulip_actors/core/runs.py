@@ -226,11 +226,12 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """A turn is complete, and the run asked for a checkpoint here."""
+    """So many turns are complete, and the run asked for a checkpoint here."""
 
     run_id: str
     seq: int
     at: datetime
+    iterations: int
     kind: Literal["checkpointed"] = "checkpointed"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -32,7 +33,7 @@ from tulip_actors.core.runs import (
     RunRequest,
     RunStarted,
 )
-from tulip_actors.errors import RunCancelled, RunError
+from tulip_actors.errors import ConfigError, RunCancelled, RunError
 from tulip_actors.host.calls import CallsInFlight, MadeCalls
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.forwarded import Forwarded
@@ -70,6 +71,8 @@ class HostedRun:
         self.request = request
         self.run_id = request.run_id
         self.agent_id = host_id
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self.clock: Clock = ports.clock
         self.feed = Feed()
         self.cancel_requested = False
@@ -122,6 +125,18 @@ class HostedRun:
         """See `RunContext`. A watcher that raises never tears out the node that emits."""
         if not isinstance(event, TulipEvent):
             raise not_an_event(event)
+        if isinstance(event, TerminateEvent):
+            raise ConfigError("a TerminateEvent ends the stream and is the loop's own to emit")
+        if threading.get_ident() == self._thread:
+            self._emit(event)
+        else:
+            self._loop.call_soon_threadsafe(self._emit, event)
+
+    def terminate(self, event: TerminateEvent) -> None:
+        """See `RunContext`."""
+        self._emit(event)
+
+    def _emit(self, event: TulipEvent) -> None:
         if self._sink.terminated:
             return
         stamped = self._sink.emit(event)
@@ -380,7 +395,7 @@ class HostedRun:
 
         Returns what the store raised, if it did.
         """
-        self.emit(last)
+        self.terminate(last)
         failure: Exception | None = None
         if self._writer is not None:
             for work in (

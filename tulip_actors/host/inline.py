@@ -28,6 +28,8 @@ from tulip_actors.testing.doubles import RecordingModel
 from tulip_actors.tools.decorator import Tool
 
 NODE_ID = "inline"
+RUNS_KEPT = 10_000
+"""Runs of which an inline client remembers where they are; the oldest are forgotten."""
 
 
 class InlineRuntime:
@@ -162,6 +164,8 @@ class InlineClient:
 
     def _forget_closed_loops(self) -> None:
         with self._lock:
+            while len(self._loop_of_run) > RUNS_KEPT:
+                del self._loop_of_run[next(iter(self._loop_of_run))]
             for loop in [loop for loop in self._hosts if loop.is_closed()]:
                 del self._hosts[loop]
                 self._loop_of_run = {r: on for r, on in self._loop_of_run.items() if on is not loop}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tulip_actors.core.runs import Answer, Answered, Paused, Record, RunRequest, RunStarted, Saved
 from tulip_actors.errors import InterruptNotPending, RunNotFound
+from tulip_actors.memory.fold import since_started
 
 
 def taken_up(thread: Sequence[Record], run_id: str) -> tuple[RunRequest, Sequence[Record]]:
@@ -14,28 +15,28 @@ def taken_up(thread: Sequence[Record], run_id: str) -> tuple[RunRequest, Sequenc
     Raises `RunNotFound` when the thread has none, `InterruptNotPending` when a later run has used
     the thread: that one closed what this one had left open.
     """
-    started = [one for one in thread if isinstance(one, RunStarted)]
-    ours = next((one for one in started if one.run_id == run_id), None)
-    if ours is None:
+    own = since_started(thread, run_id)
+    if not own or not isinstance(own[0], RunStarted):
         raise RunNotFound(
             f"there is no run {run_id} to resume: its records are not in this store. (Of a "
             "thread that a checkpointer of your own keeps, give the thread_id too.)",
             run_id=run_id,
         )
-    after = thread[thread.index(ours) :]
-    if any(isinstance(one, Saved) for one in after):
-        raise InterruptNotPending(
-            f"run {run_id} cannot go on: a state was saved into its thread "
-            f"{ours.request.thread_id!r} meanwhile",
-            run_id=run_id,
-        )
-    if started[-1] is not ours:
-        raise InterruptNotPending(
-            f"run {run_id} cannot go on: run {started[-1].run_id} has continued its thread "
-            f"{ours.request.thread_id!r} meanwhile",
-            run_id=run_id,
-        )
-    return ours.request, [one for one in thread if one.run_id == run_id]
+    for record in reversed(thread):
+        if record is own[0]:
+            break
+        if isinstance(record, RunStarted | Saved):
+            raise InterruptNotPending(
+                f"run {run_id} cannot go on: "
+                + (
+                    f"run {record.run_id} has continued its thread"
+                    if isinstance(record, RunStarted)
+                    else "a state was saved into its thread"
+                )
+                + f" {own[0].request.thread_id!r} meanwhile",
+                run_id=run_id,
+            )
+    return own[0].request, own
 
 
 def pending_interrupt(records: Sequence[Record], answer: Answer, run_id: str) -> str:

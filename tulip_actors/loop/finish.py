@@ -139,7 +139,7 @@ async def finish(
             error,
         )
     )
-    ctx.emit(
+    ctx.terminate(
         TerminateEvent(
             reason=ending.reason,
             stop_reason=ending.stop_reason,

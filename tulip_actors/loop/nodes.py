@@ -104,4 +104,4 @@ def checkpoint(setup: Setup, state: AgentState, ctx: RunContext) -> None:
     """Between two turns: mark a checkpoint, if the config wants one here."""
     every = setup.config.checkpoint_every_n_iterations
     if every is not None and state.iteration % every == 0:
-        ctx.record(Checkpointed(*ctx.stamp()))
+        ctx.record(Checkpointed(*ctx.stamp(), state.iteration))

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
-from tulip_actors.core.codec import record_to_json
 from tulip_actors.core.ports import RunStore
-from tulip_actors.core.runs import Paused, Record, RunEnded, Saved
+from tulip_actors.core.runs import Record, Saved
 from tulip_actors.core.state import AgentState
 from tulip_actors.errors import ConfigError
 from tulip_actors.memory.checkpointer import BaseCheckpointer, RecordedCheckpointer
-from tulip_actors.memory.fold import checkpoint_id_of, seeded, standing
+from tulip_actors.memory.fold import checkpoint_id_of, seeded, state_to_keep
 from tulip_actors.memory.run_store import RecordLog
 
 LOADING_LEASE_S = 60.0
@@ -59,7 +57,7 @@ class CheckpointedStore:
         for position, record in enumerate(records, before + 1):
             checkpoint_id = checkpoint_id_of(record)
             if checkpoint_id is not None and record.run_id != thread_id:
-                state = _state_to_keep(self._log.read(thread_id, 0)[:position])
+                state = state_to_keep(self._log.read(thread_id, 0)[:position])
                 await self.checkpointer.save(state, thread_id, checkpoint_id)
                 self._saved[thread_id] = state
 
@@ -119,14 +117,3 @@ _making = threading.Lock()
 _made: WeakValueDictionary[int, CheckpointedStore] = WeakValueDictionary()
 """The one store of a checkpointer in this process, as long as somebody uses it: who holds a thread
 is known to it alone. It keeps its checkpointer alive, so that an id means one object."""
-
-
-def _state_to_keep(records: Sequence[Record]) -> AgentState:
-    """The state at the newest record; of a run that waits for answers with all its records."""
-    state = standing(records).state
-    own = [one for one in records if one.run_id == state.run_id and not isinstance(one, Saved)]
-    pauses = [one for one in own if isinstance(one, RunEnded) and one.stop_reason == "interrupted"]
-    is_paused = bool(pauses) and isinstance(own[-1], RunEnded) and own[-1] is pauses[-1]
-    if is_paused and any(isinstance(one, Paused) for one in own):
-        return replace(state, paused_run=tuple(map(record_to_json, own)))
-    return state

@@ -16,7 +16,7 @@ from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.ports import RunStore
 from tulip_actors.core.runs import Record, Saved
 from tulip_actors.core.state import AgentState
-from tulip_actors.memory.fold import checkpoint_id_of, checkpoints, standing
+from tulip_actors.memory.fold import checkpoint_id_of, seeded, state_to_keep
 
 SAVE_LEASE_S = 30.0
 """How long somebody who saves a state may hold its thread."""
@@ -67,7 +67,7 @@ class RecordedCheckpointer(BaseCheckpointer):
         epoch = await self.store.acquire(thread_id, checkpoint_id, SAVE_LEASE_S)
         try:
             saved = Saved(state.run_id, 0, datetime.now(UTC), checkpoint_id, state.to_checkpoint())
-            await self.store.append(thread_id, epoch, [saved])
+            await self.store.append(thread_id, epoch, list(seeded(state, saved)))
         finally:
             await self.store.release(thread_id, epoch)
         return checkpoint_id
@@ -87,12 +87,14 @@ class RecordedCheckpointer(BaseCheckpointer):
 
 
 def state_at(records: Sequence[Record], checkpoint_id: str | None = None) -> AgentState | None:
-    """The state that a thread's records give, or that at one of their checkpoints."""
+    """The state that a thread's records give, or that at one of their checkpoints.
+
+    Of a run that waits for answers it has all that is needed to resume it from there.
+    """
     if checkpoint_id is None:
-        stands = standing(records)
-        return None if stands.is_empty else stands.state
-    found = (state for one, state in checkpoints(records) if one == checkpoint_id)
-    return next(found, None)
+        return state_to_keep(records) if records else None
+    places = [n for n, one in enumerate(records, 1) if checkpoint_id_of(one) == checkpoint_id]
+    return state_to_keep(records[: places[-1]]) if places else None
 
 
 def newest_first(items: Sequence[ItemT], limit: int | None = None) -> Sequence[ItemT]:

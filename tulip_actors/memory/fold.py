@@ -6,10 +6,10 @@ process died all begin here, and so does whoever reads a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tulip_actors.core.codec import record_from_json
+from tulip_actors.core.codec import record_from_json, record_to_json
 from tulip_actors.core.frozen import Json
 from tulip_actors.core.history import History
 from tulip_actors.core.messages import Message, Role, ToolCall, ToolResult
@@ -35,6 +35,8 @@ from tulip_actors.errors import NotSerialisable
 
 UNANSWERED = "result unavailable; the effect may have happened"
 """What closes a call whose result was never recorded: a provider takes no call without one."""
+NOT_ANSWERED = "it asked a question that nobody answered, and did not go on from there"
+"""What closes a call that asked a human, when the conversation went on without the answer."""
 
 TURN = "turn:"
 SUMMARY = "summary"
@@ -196,14 +198,14 @@ class Standing:
 
     def _close_turn(self) -> None:
         """Answer the calls of the turn, in their order, and keep what reflection made of it."""
-        turn, self.turn = self.turn, None
-        if turn is None:
-            return
+        turn, self.turn = self.turn or PendingTurn(), None
         state = self.state
-        for slot, call in enumerate(state.messages[-1].tool_calls):
+        asking = {paused.key.slot for paused in turn.open.values()}
+        for slot, call in enumerate(state.messages[-1].tool_calls if state.messages else ()):
             finished = turn.executions.get(slot)
             execution = finished.execution if finished else None
-            state = state.with_message(result_message(call, execution))
+            missing = NOT_ANSWERED if slot in asking else UNANSWERED
+            state = state.with_message(result_message(call, execution, missing))
             if finished is not None and finished.is_counted:
                 state = state.with_tool_execution(finished.execution)
         self._state = state if turn.reflection is None else reflected(state, turn.reflection)
@@ -235,9 +237,31 @@ def checkpoint_id_of(record: Record) -> str | None:
     """The id of the checkpoint that a record makes, None if it makes none."""
     if isinstance(record, Saved):
         return record.checkpoint_id
-    if isinstance(record, RunEnded | Checkpointed):
+    if isinstance(record, Checkpointed):
+        return f"{record.run_id}:turn-{record.iterations}"
+    if isinstance(record, RunEnded):
         return f"{record.run_id}:{record.seq}"
     return None
+
+
+def state_to_keep(records: Sequence[Record]) -> AgentState:
+    """The state at the newest record; of a run that waits for answers with all its records."""
+    state = standing(records).state
+    own = since_started(records, state.run_id)
+    last = own[-1] if own else None
+    if isinstance(last, RunEnded) and last.stop_reason == "interrupted":
+        return replace(state, paused_run=tuple(map(record_to_json, own)))
+    return state
+
+
+def since_started(records: Sequence[Record], run_id: str) -> Sequence[Record]:
+    """A run's own records, from where it was last started: a copy of it may stand before that."""
+    starts = [
+        position
+        for position, one in enumerate(records)
+        if isinstance(one, RunStarted) and one.run_id == run_id
+    ]
+    return [one for one in records[starts[-1] :] if one.run_id == run_id] if starts else []
 
 
 def seeded(state: AgentState, saved: Saved) -> Iterator[Record]:
@@ -253,6 +277,7 @@ def seeded(state: AgentState, saved: Saved) -> Iterator[Record]:
     )
     yield replace(saved, state=earlier.to_checkpoint())
     yield from (record_from_json(record) for record in state.paused_run)
+    yield MetadataSet(saved.run_id, saved.seq, saved.at, state.metadata)
 
 
 def with_thought(state: AgentState, message: Message) -> AgentState:
@@ -276,10 +301,12 @@ def grounded(state: AgentState, judgement: Grounded) -> AgentState:
     return state.with_grounding(judgement.result).with_messages(*judgement.messages)
 
 
-def result_message(call: ToolCall, execution: ToolExecution | None) -> Message:
+def result_message(
+    call: ToolCall, execution: ToolExecution | None, missing: str = UNANSWERED
+) -> Message:
     """The tool message of a call: its result, its error, or that neither is known."""
     if execution is None:
-        return Message.tool(ToolResult(call.id, call.name, UNANSWERED, is_error=True))
+        return Message.tool(ToolResult(call.id, call.name, missing, is_error=True))
     failed = execution.error is not None
     content = f"Error: {execution.error}" if failed else execution.result or ""
     return Message(Role.TOOL, content, tool_call_id=call.id, name=call.name, is_error=failed)

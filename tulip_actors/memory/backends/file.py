@@ -10,6 +10,7 @@ the last one; it is cut off, with a warning, when the next writer takes the thre
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -190,10 +191,10 @@ class FileCheckpointer(RecordedCheckpointer):
                 header = Header(thread_id)
             if header.is_held_by_another("", self._clock_s()):
                 raise busy(thread_id, header.owner)
+            runs = file.run_ids()
             self._path(thread_id).unlink()
-        for run in (self.folder / "runs").iterdir():
-            if run.read_text() == thread_id:
-                run.unlink(missing_ok=True)
+        for run_id in runs:
+            self._run_path(run_id).unlink(missing_ok=True)
         return True
 
     # files
@@ -277,6 +278,14 @@ class ThreadFile:
     def frames(self) -> Iterator[Sequence[bytes]]:
         """The records of every whole frame. Raises `NotSerialisable` for damage before the end."""
         yield from (records for _, records in self._scan())
+
+    def run_ids(self) -> set[str]:
+        """The runs that can be read in it."""
+        found: set[str] = set()
+        with contextlib.suppress(NotSerialisable):  # what is damaged is left out
+            for records in self.frames():
+                found.update(unpack_record(one).run_id for one in records)
+        return found
 
     def cut_torn_end(self) -> None:
         """Remove what a crash left of the last append."""
