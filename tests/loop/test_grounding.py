@@ -122,8 +122,12 @@ async def test_the_evidence_is_what_this_runs_calls_gave(thread: str) -> None:
 
 @pytest.mark.parametrize("grounding", [True, "judge", {"threshold": 1}])
 def test_what_is_no_grounding_config_is_refused_by_name(grounding: Any) -> None:
-    with pytest.raises(ConfigError, match="GroundingConfig"):
+    with pytest.raises(ConfigError, match="grounding: give GroundingConfig"):
         inline("x", grounding=grounding)
+
+
+def test_a_support_that_rounding_made_too_large_is_1() -> None:
+    assert ClaimEvaluation("a claim", 1.0000000001).support == 1.0
 
 
 @pytest.mark.parametrize("support", [float("nan"), float("inf"), -0.1, 1.1, "1", None])

@@ -15,7 +15,7 @@ import pytest
 
 from tulip_actors import ConfigError, NotSerialisable, StaleEpoch, ThreadBusy
 from tulip_actors.core.runs import Record, RunEnded
-from tulip_actors.memory.backends import FileCheckpointer
+from tulip_actors.memory.backends import FileCheckpointer, file
 from tulip_actors.memory.backends.file import HEADER_BYTES
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -157,6 +157,17 @@ async def test_a_thread_whose_writer_has_died_is_free_at_once(store: FileCheckpo
     assert await store.acquire("t", "run_2", 60) == 2
     with pytest.raises(ThreadBusy):
         await store.acquire("t", "run_3", 60)
+
+
+async def test_a_writer_that_cannot_be_seen_from_here_keeps_its_thread(
+    store: FileCheckpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another container on the folder: its process ids mean nothing here."""
+    monkeypatch.setattr(file, "this_process", lambda: "1:1:boot/pid:[elsewhere]")
+    await store.acquire("t", "run_1", 60)
+    monkeypatch.undo()
+    with pytest.raises(ThreadBusy):
+        await store.acquire("t", "run_2", 60)
 
 
 async def test_a_folder_that_was_removed_is_made_again(

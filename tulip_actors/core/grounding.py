@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ROUNDING = 1e-6
+"""By how much a mean of numbers up to 1 may be above it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimEvaluation:
@@ -19,8 +22,10 @@ class ClaimEvaluation:
     def __post_init__(self) -> None:
         if not isinstance(self.claim, str):
             raise TypeError(f"a claim is text, not {self.claim!r:.80}")
-        if not isinstance(self.support, int | float) or not 0 <= self.support <= 1:
-            raise ValueError(f"the support of a claim is a number from 0 to 1, not {self.support}")
+        support = self.support
+        if not isinstance(support, int | float) or not -ROUNDING <= support <= 1 + ROUNDING:
+            raise ValueError(f"the support of a claim is a number from 0 to 1, not {support}")
+        object.__setattr__(self, "support", min(1.0, max(0.0, float(support))))
 
 
 @dataclass(frozen=True, slots=True)

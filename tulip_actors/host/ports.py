@@ -78,6 +78,8 @@ class ActorOptions:
         memory = self.memory
         if memory is not None and (not isinstance(memory, int) or memory < 0):
             raise ConfigError(f"actor: memory is a whole number of bytes, not {memory!r:.80}")
+        if not isinstance(self.detached, bool):
+            raise ConfigError(f"actor: detached is True or False, not {self.detached!r:.80}")
         if not isinstance(self.max_restarts, int) or self.max_restarts < -1:
             raise ConfigError(
                 f"actor: max_restarts is a whole number from -1 (for ever), "

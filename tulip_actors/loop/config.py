@@ -29,6 +29,12 @@ SystemPrompt: TypeAlias = str | Callable[[Mapping[str, object]], Prompt | Awaita
 """Text, or a function (plain or async) of the run's metadata that gives it when a thread begins."""
 
 
+def _said(problem: ErrorDetails) -> str:
+    field = ".".join(map(str, problem["loc"]))
+    what = problem["msg"].removeprefix("Value error, ")
+    return f"{field}: {what}, not {problem['input']!r:.80}"
+
+
 class _Part(BaseModel):
     """A config that is part of an agent's. Raises `ConfigError`, as that does."""
 
@@ -40,10 +46,7 @@ class _Part(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            told = "; ".join(
-                f"{'.'.join(map(str, one['loc']))}: {one['msg']}, not {one['input']!r:.80}"
-                for one in error.errors(include_url=False)
-            )
+            told = "; ".join(_said(one) for one in error.errors(include_url=False))
             raise ConfigError(f"{type(self).__name__}: {told}") from None
 
 
@@ -57,6 +60,12 @@ class ReflexionConfig(_Part):
     evaluate_every_n_iterations: Annotated[int, Field(ge=1)] = 1
     include_guidance: bool = True
     diminishing_returns: bool = True
+
+
+def _no_dict(value: object) -> object:
+    if isinstance(value, dict):
+        raise ValueError("not a config")
+    return value
 
 
 def _evaluator(value: object) -> object:
@@ -81,6 +90,8 @@ class GroundingConfig(_Part):
 def _model(value: object) -> object:
     if isinstance(value, ChatModel) and isinstance(value, type):
         raise ValueError("a class, not an object")
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("no name")
     return value
 
 
@@ -170,7 +181,7 @@ class AgentConfig(BaseModel):
     reflexion: Annotated[ReflexionConfig | None, BeforeValidator(_reflexion)] = Field(
         None, description="give True, False or ReflexionConfig(...)"
     )
-    grounding: GroundingConfig | None = Field(
+    grounding: Annotated[GroundingConfig | None, BeforeValidator(_no_dict)] = Field(
         None, description="give GroundingConfig(evaluator=...); a judge of our own comes later"
     )
     completion_mode: Literal["auto", "explicit"] = Field(

@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
@@ -327,22 +328,35 @@ def _framed(body: bytes) -> bytes:
 
 
 def this_process() -> str:
-    """This process: its id, and when it began, since ids come back."""
-    return _process(os.getpid())
+    """This process: its id, when it began (ids come back), and where that id means something."""
+    return f"{_process(os.getpid())}:{_place()}"
 
 
 def _process(pid: int) -> str:
+    return f"{pid}:{_began(pid)}"
+
+
+def _began(pid: int) -> str:
     try:
-        began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):  # no such process, or no /proc
-        began = ""
-    return f"{pid}:{began}"
+        return ""
+
+
+@cache
+def _place() -> str:
+    """The boot of this machine and the namespace of process ids: a container has its own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # no /proc
+        return ""
 
 
 def _is_alive(process: str) -> bool:
-    """False for a process of this machine that has ended. When in doubt it lives."""
-    pid = process.partition(":")[0]
-    if not pid.isdigit():
+    """False for a process that has ended. One that cannot be seen from here counts as alive."""
+    pid, _, rest = process.partition(":")
+    if not pid.isdigit() or rest.partition(":")[2] != _place():
         return True
     try:
         os.kill(int(pid), 0)
@@ -350,7 +364,7 @@ def _is_alive(process: str) -> bool:
         return False
     except OSError:
         return True
-    return process == _process(int(pid))
+    return process == f"{_process(int(pid))}:{_place()}"
 
 
 def _file_name(name: str) -> str:
