@@ -504,9 +504,18 @@ async def test_a_paused_thread_may_be_loaded_changed_and_saved(
     state = await checkpointer.load("t")
     assert state is not None
     await checkpointer.save(state.with_metadata("tag", "urgent"), "t")
-    ended = await agent.aresume("yes", paused.interrupts[0].interrupt_id, "t")
+    again_loaded = await checkpointer.load("t")
+    assert again_loaded is not None
+    await checkpointer.save(again_loaded, "t")
+    handle = agent.resume("yes", paused.interrupts[0].interrupt_id, "t")
+    events = [event async for event in handle]
+    first = events[0].source
+    assert first is not None
+    assert first.seq == 4, "think, start, interrupt and terminate came before"
+    ended = await agent.get_state("t")
+    assert ended is not None
     assert [one.result for one in ended.tool_executions] == ["asking: yes"]
-    assert ended.state.metadata == {"tag": "urgent"}
+    assert ended.metadata == {"tag": "urgent"}
 
 
 async def test_a_paused_thread_moves_from_one_checkpointer_to_another(

@@ -350,7 +350,7 @@ class HostedRun:
         self.request = replace(started, answer=answer, continued=self.request.continued)
         self._records = list(own)
         self.responses_recorded = sum(isinstance(record, ModelTurn) for record in own)
-        self._sink.resume(self.request, own[-1].seq + 1)
+        self._sink.resume(self.request, max(record.seq for record in own) + 1)
 
     async def conducted(self, runnable: Runnable[object]) -> object:
         """Let the Runnable do its job, in a task of its own: what is cancelled is that alone.

@@ -248,7 +248,7 @@ def state_to_keep(records: Sequence[Record]) -> AgentState:
     """The state at the newest record; of a run that waits for answers with all its records."""
     state = standing(records).state
     own = since_started(records, state.run_id)
-    last = own[-1] if own else None
+    last = next((one for one in reversed(own) if not isinstance(one, MetadataSet)), None)
     if isinstance(last, RunEnded) and last.stop_reason == "interrupted":
         return replace(state, paused_run=tuple(map(record_to_json, own)))
     return state
