@@ -8,6 +8,7 @@ what the report says.
 from __future__ import annotations
 
 import ast
+import time
 import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from tulip_actors import ToolError, tool
 
 WORST = 1
 """How many of the worst a model is told: a small one confuses longer answers."""
-PARSE_ATTEMPTS = 10
+PARSE_ATTEMPTS = 50
 """Python 3.11 may fail a parse with a SystemError when several threads parse at once."""
 
 Facts: TypeAlias = dict[str, Any]
@@ -37,6 +38,7 @@ def _tree(folder: str, path: str, source: str | None) -> tuple[str, ast.Module]:
     for _ in range(PARSE_ATTEMPTS):
         with suppress(SystemError):
             return text, ast.parse(text, path)
+        time.sleep(0.002)  # let the other thread finish
     raise ToolError(f"Python's parser failed {PARSE_ATTEMPTS} times: try again")
 
 
