@@ -560,3 +560,29 @@ async def test_of_two_states_saved_under_one_id_the_newest_is_loaded(tmp_path: P
     state = await checkpointer.load("t", "mine")
     assert state is not None
     assert state.metadata == {"tag": "new"}
+
+
+async def test_a_reader_keeps_no_run_off_a_thread(tmp_path: Path) -> None:
+    """While a slow checkpointer loads for a reader, a run begins all the same."""
+
+    class Slow(Folder):
+        def __init__(self, folder: Path) -> None:
+            super().__init__(folder)
+            self.asked = asyncio.Event()
+            self.open = asyncio.Event()
+
+        async def load(self, thread_id: str, checkpoint_id: str | None = None) -> AgentState | None:
+            if not self.asked.is_set():
+                self.asked.set()
+                await self.open.wait()
+            return await super().load(thread_id, checkpoint_id)
+
+    checkpointer = Slow(tmp_path)
+    agent = player(checkpointer)
+    reading = asyncio.ensure_future(agent.get_state("t"))
+    await checkpointer.asked.wait()
+    run = await ran(agent, script("hi"), thread_id="t")
+    checkpointer.open.set()
+    state = await reading
+    assert state is not None
+    assert list(state.messages) == list(run.ok.messages)

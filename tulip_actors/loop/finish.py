@@ -130,14 +130,7 @@ async def finish(
     if error is not None:
         state = state.with_error(error)
     ctx.record(
-        RunEnded(
-            *ctx.stamp(),
-            ending.stop_reason,
-            ending.reason,
-            state.iteration,
-            answer,
-            error,
-        )
+        RunEnded(*ctx.stamp(), ending.stop_reason, ending.reason, state.iteration, answer, error)
     )
     ctx.terminate(
         TerminateEvent(

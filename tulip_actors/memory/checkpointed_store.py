@@ -18,10 +18,7 @@ from tulip_actors.core.state import AgentState
 from tulip_actors.errors import ConfigError
 from tulip_actors.memory.checkpointer import BaseCheckpointer, RecordedCheckpointer
 from tulip_actors.memory.fold import checkpoint_id_of, seeded, state_to_keep
-from tulip_actors.memory.run_store import RecordLog
-
-LOADING_LEASE_S = 60.0
-READING = "reader"
+from tulip_actors.memory.run_store import MAX_THREADS, RecordLog, run_of
 
 
 class CheckpointedStore:
@@ -35,8 +32,10 @@ class CheckpointedStore:
     async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
         """See `RunStore`. What was saved meanwhile, by whomever, is taken up."""
         epoch = self._log.acquire(thread_id, owner, lease_s)
+        if run_of(owner) == thread_id:  # it was given no thread, so nothing is saved of it
+            return epoch
         try:
-            await self._refresh(thread_id, epoch)
+            self._take_up(thread_id, await self._loaded(thread_id))
         except BaseException:
             self._log.release(thread_id, epoch)
             raise
@@ -59,16 +58,14 @@ class CheckpointedStore:
             if checkpoint_id is not None and record.run_id != thread_id:
                 state = state_to_keep(self._log.read(thread_id, 0)[:position])
                 await self.checkpointer.save(state, thread_id, checkpoint_id)
-                self._saved[thread_id] = state
+                self._keep(thread_id, state)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
-        """See `RunStore`."""
+        """See `RunStore`. A reader takes up what was saved, unless a run holds the thread."""
         if not self._log.is_held(thread_id):
-            epoch = self._log.acquire(thread_id, READING, LOADING_LEASE_S)
-            try:
-                await self._refresh(thread_id, epoch)
-            finally:
-                self._log.release(thread_id, epoch)
+            state = await self._loaded(thread_id)
+            if not self._log.is_held(thread_id):  # no run has begun meanwhile
+                self._take_up(thread_id, state)
         return self._log.read(thread_id, after)
 
     async def find(self, run_id: str) -> str | None:
@@ -80,25 +77,32 @@ class CheckpointedStore:
         known = self._log.delete(thread_id)
         return await self.checkpointer.delete(thread_id) or known
 
-    async def _refresh(self, thread_id: str, epoch: int) -> None:
-        """Make a thread's records those of its saved state, unless they are already."""
+    async def _loaded(self, thread_id: str) -> AgentState | None:
         state: object = await self.checkpointer.load(thread_id)
-        if state is not None and not isinstance(state, AgentState):
-            name = type(self.checkpointer).__name__
-            raise ConfigError(
-                f"checkpointer: {name}.load returned {type(state).__name__}; "
-                "return an AgentState or None"
-            )
-        if state == self._saved.get(thread_id):
-            return
-        records: list[Record] = []
+        if state is None or isinstance(state, AgentState):
+            return state
+        name = type(self.checkpointer).__name__
+        raise ConfigError(
+            f"checkpointer: {name}.load returned {type(state).__name__}; "
+            "return an AgentState or None"
+        )
+
+    def _take_up(self, thread_id: str, state: AgentState | None) -> None:
+        """Make a thread's records those of its saved state, unless they are already."""
         if state is None:
-            del self._saved[thread_id]
-        else:
-            saved = Saved(state.run_id, 0, datetime.now(UTC), "loaded", state.to_checkpoint())
-            records = list(seeded(state, saved))
-            self._saved[thread_id] = state
-        self._log.replace(thread_id, epoch, records, state.run_id if state else None)
+            if self._saved.pop(thread_id, None) is not None:  # deleted, by whomever
+                self._log.replace(thread_id, [], None)
+            return
+        if state == self._saved.get(thread_id) and self._log.read(thread_id, 0):
+            return
+        saved = Saved(state.run_id, 0, datetime.now(UTC), "loaded", state.to_checkpoint())
+        self._log.replace(thread_id, list(seeded(state, saved)), state.run_id)
+        self._keep(thread_id, state)
+
+    def _keep(self, thread_id: str, state: AgentState) -> None:
+        self._saved[thread_id] = state
+        while len(self._saved) > MAX_THREADS:  # it is loaded again when it is needed
+            del self._saved[next(iter(self._saved))]
 
 
 def store_of(checkpointer: BaseCheckpointer | RunStore) -> RunStore:

@@ -99,11 +99,9 @@ class RecordLog(Generic[RecordT]):
             and thread.lease_ends_s > self._clock_s()
         )
 
-    def replace(
-        self, thread_id: str, epoch: int, records: Sequence[RecordT], run_id: str | None
-    ) -> None:
-        """Let a thread have these records alone, of this run. Raises `StaleEpoch`."""
-        thread = self._current(thread_id, epoch)
+    def replace(self, thread_id: str, records: Sequence[RecordT], run_id: str | None) -> None:
+        """Let a thread have these records alone, of this run; for its holder, or without one."""
+        thread = self._threads.setdefault(thread_id, ThreadLog[RecordT]())
         self._record_count += len(records) - len(thread.records)
         thread.records = list(records)
         if run_id is not None and run_id not in self._thread_of_run:
