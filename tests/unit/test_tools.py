@@ -458,7 +458,7 @@ def test_the_repr_shows_name_and_arguments() -> None:
 
 def test_demands_are_kept_in_rays_terms() -> None:
     one = tool(num_cpus=1, num_gpus=0.5, memory=1024, resources={"disk": 1})(lambda: None)
-    demand = one.demand
+    demand = one.policy.demand
     assert (demand.num_cpus, demand.num_gpus, demand.memory_bytes) == (1, 0.5, 1024)
     assert demand.resources == {"disk": 1}
 
@@ -510,3 +510,63 @@ def test_an_exception_that_cannot_be_written_down_is_named_by_its_type() -> None
 
 def test_an_error_text_can_always_be_encoded() -> None:
     error_text(ValueError("file \udcff")).encode()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"timeout_s": 0}, "timeout_s is a number above 0"),
+        ({"timeout_s": float("nan")}, "timeout_s is a number above 0"),
+        ({"timeout_s": "1"}, "timeout_s is a number above 0"),
+        ({"cancel_grace_s": -1}, "cancel_grace_s is a number of at least 0"),
+        ({"retries": -1}, "retries is a whole number of at least 0"),
+        ({"retries": True}, "retries is a whole number of at least 0"),
+        ({"max_concurrency": 0}, "max_concurrency is a whole number of at least 1"),
+        ({"memory": 0}, "memory is a whole number of at least 1"),
+        ({"resources": {"disk": 0}}, "resources\\['disk'\\] is a number above 0"),
+        ({"on_unknown": "panic"}, "on_unknown is one of retry, report, ask"),
+        ({"kind": "gpu"}, 'kind is "cpu"'),
+        ({"kind": "cpu", "inline": True}, "exclude each other"),
+        ({"inline": True, "num_cpus": 1}, "can demand nothing"),
+        ({"tries": 3}, "no option tries"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_by_its_name(
+    options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        tool(**options)(lambda: None)
+
+
+def test_a_lost_call_is_repeated_only_where_the_key_can_be_passed_on() -> None:
+    @tool(idempotent=True)
+    def keyed(ctx: ToolContext) -> None:
+        """Pay once."""
+
+    @tool(idempotent=True)
+    def unkeyed() -> None:
+        """Pay once."""
+
+    @tool(idempotent=True, on_unknown="ask")
+    def careful(ctx: ToolContext) -> None:
+        """Pay once."""
+
+    unknown = [one.policy.on_unknown for one in (keyed, unkeyed, careful)]
+    assert unknown == ["retry", "report", "ask"]
+
+
+def test_how_a_body_shares_processes_follows_from_its_signature_unless_declared() -> None:
+    async def coroutine() -> None:
+        """Wait."""
+
+    def plain() -> None:
+        """Work."""
+
+    kinds = [
+        tool(coroutine).policy.kind,
+        tool(plain).policy.kind,
+        tool(kind="cpu")(plain).policy.kind,
+        tool(inline=True)(coroutine).policy.kind,
+        tool(functools.partial(coroutine)).policy.kind,
+    ]
+    assert kinds == ["async", "plain", "cpu", "inline", "async"]

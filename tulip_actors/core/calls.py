@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tulip_actors.core.frozen import EMPTY, Json, JsonObject
 from tulip_actors.core.interrupt import InterruptRequest
@@ -82,9 +82,57 @@ class ToolDemand:
     num_gpus: float | None = None
     memory_bytes: int | None = None
     resources: Mapping[str, float] = EMPTY
+    label_selector: Mapping[str, str] = EMPTY
+    runtime_env: JsonObject | None = None
 
 
 NO_DEMAND = ToolDemand()
+
+
+class CallKind(StrEnum):
+    """How a tool's bodies share processes: declared, or following from the signature."""
+
+    ASYNC = "async"
+    """Coroutines: many in one event loop."""
+    PLAIN = "plain"
+    """Plain functions: many in the threads of a few processes."""
+    CPU = "cpu"
+    """Each in a process of its own that holds a CPU meanwhile."""
+    INLINE = "inline"
+    """In the agent's own process: for what is trivial, or belongs to that process."""
+
+
+OnUnknown: TypeAlias = Literal["retry", "report", "ask"]
+"""What to do about a call whose worker died after it had started: the effect may have happened."""
+
+CANCEL_GRACE_S = 2.0
+"""How long a cancelled body may take to clean up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPolicy:
+    """How a tool's calls are made, and what may be done about one that goes wrong.
+
+    `timeout_s` counts from the start of the body, `retries` are further tries after an error that
+    the tool raised or after a lost worker, `max_concurrency` bounds the tool's calls in flight for
+    one agent over all its runs.
+    """
+
+    kind: CallKind = CallKind.PLAIN
+    demand: ToolDemand = NO_DEMAND
+    timeout_s: float | None = None
+    cancel_grace_s: float = CANCEL_GRACE_S
+    retries: int = 0
+    on_unknown: OnUnknown = "report"
+    max_concurrency: int | None = None
+
+    @property
+    def goes_alone(self) -> bool:
+        """Whether each call needs a process that runs nothing else meanwhile."""
+        return self.kind is CallKind.CPU or self.demand != NO_DEMAND
+
+
+PLAIN_POLICY = ToolPolicy()
 
 
 class ToolRequest(NamedTuple):
@@ -101,7 +149,7 @@ class ToolRequest(NamedTuple):
     arguments: Mapping[str, Json]
     scope: CallScope
     toolset: str
-    demand: ToolDemand = NO_DEMAND
+    policy: ToolPolicy = PLAIN_POLICY
     parent_call_id: str | None = None
     attempt: int = 1
     answers: tuple[Json, ...] = ()

@@ -149,7 +149,7 @@ class InlineExecutor:
                 tool_call_id=f"{made.request.tool_call_id}.{key.index[-1]}",
                 arguments=one,
                 parent_call_id=made.request.tool_call_id,
-                demand=tool.demand,
+                policy=tool.policy,
             )
             future: asyncio.Future[ToolOutcome] = asyncio.get_running_loop().create_future()
             siblings.waiting[key] = future

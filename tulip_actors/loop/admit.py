@@ -59,7 +59,7 @@ def request_for(
             principal=ctx.principal,
         ),
         toolset=setup.toolset,
-        demand=tool.demand,
+        policy=tool.policy,
     )
 
 

@@ -168,11 +168,12 @@ class Dispatcher:
         """Stop calls and their children. Their workers are killed if they outlast the grace."""
         calls = [call for key in self._with_children(keys) if not (call := self._calls[key]).ended]
         for call in calls:
-            call.cancelled = True
             if call.task is None:
                 self._end(call, _cancelled(call.request.key))
-            elif call.stream is not None:
+            elif call.stream is not None and not call.cancelled:
+                # once: a second one would tear the body out of its own clean-up
                 ray.cancel(call.stream, force=False, recursive=False)
+            call.cancelled = True
         open_ = [call.task for call in calls if call.task is not None]
         if not open_:
             return
@@ -215,7 +216,7 @@ class Dispatcher:
             tool_call_id=f"{parent.request.tool_call_id}.{position}",
             arguments=arguments,
             toolset=calls.toolset,
-            demand=calls.demand,
+            policy=calls.policy,
             parent_call_id=parent.request.tool_call_id,
         )
         self._tell(parent.client_id, CallSubmitted(request))
@@ -243,7 +244,7 @@ class Dispatcher:
                 self._toolsets[request.toolset],
                 SentCall(request, time.time() - (time.monotonic() - call.queued_at_s)),
                 self._self,
-                request.demand,
+                request.policy.demand,
             )
             async for ref in call.stream:
                 update = await ref

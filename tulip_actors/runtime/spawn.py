@@ -6,6 +6,7 @@ are passed on: a restarted actor finds its helpers again by looking them up.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tulip_actors.core.calls import ToolDemand
+from tulip_actors.core.frozen import canonical
 from tulip_actors.host.ports import ActorOptions
 from tulip_actors.runtime.agent_actor import AgentActor
 from tulip_actors.runtime.dispatcher import Dispatcher
@@ -119,6 +121,8 @@ def tool_call(toolset: Any, request: Any, dispatcher: Any, demand: ToolDemand) -
             num_gpus=demand.num_gpus or 0,
             memory=demand.memory_bytes,
             resources=dict(demand.resources) or None,
+            label_selector=dict(demand.label_selector) or None,
+            runtime_env=demand.runtime_env and json.loads(canonical(demand.runtime_env)),
             scheduling_strategy="SPREAD",
         )
         .remote(toolset, request, dispatcher)

@@ -18,8 +18,8 @@ from tulip_actors.core.calls import (
     CallKey,
     CallReport,
     CallStarted,
-    ToolDemand,
     ToolOutcome,
+    ToolPolicy,
     ToolRequest,
 )
 from tulip_actors.core.defaults import RandomIds
@@ -56,7 +56,7 @@ class ChildCalls:
     toolset: str
     packed: bytes | None
     tool_name: str
-    demand: ToolDemand
+    policy: ToolPolicy
     arguments: Sequence[Mapping[str, Json]]
 
 
@@ -193,7 +193,7 @@ class WorkerChildren:
             packed = pack({tool.name: tool}, f"the tool {tool.name}")
             toolset = f"{tool.name}/{hashlib.sha256(packed).hexdigest()}"
         return ChildCalls(
-            RandomIds().new("calls"), parent, toolset, packed, tool.name, tool.demand, arguments
+            RandomIds().new("calls"), parent, toolset, packed, tool.name, tool.policy, arguments
         )
 
 

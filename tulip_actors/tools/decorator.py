@@ -7,12 +7,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import update_wrapper
-from typing import Any, cast, overload
+from functools import partial, update_wrapper
+from typing import Any, Unpack, cast, overload
 
-from tulip_actors.core.calls import NO_DEMAND, ToolDemand, ToolSpec
-from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, freeze, freeze_object
+from tulip_actors.core.calls import ToolSpec
+from tulip_actors.core.frozen import FrozenDict, Json, freeze, freeze_object
 from tulip_actors.errors import ConfigError
+from tulip_actors.tools.policy import ToolOptions, policy_of
 from tulip_actors.tools.schema import describe, signature_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -33,7 +34,8 @@ class Tool:
         name: str | None = None,
         description: str | None = None,
         idempotent: bool = False,
-        demand: ToolDemand = NO_DEMAND,
+        requires_approval: bool = False,
+        **options: Unpack[ToolOptions],
     ) -> None:
         self.fn = fn
         self.name = name or _name_of(fn)
@@ -44,11 +46,16 @@ class Tool:
             )
         self.description = description if description is not None else describe(fn).text
         self.idempotent = idempotent
-        self.demand = demand
-        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-            getattr(fn, "__call__", None)  # noqa: B004  # a callable object's own coroutine
-        )
+        self.requires_approval = requires_approval
+        self.is_async = is_coroutine_function(fn)
         self.signature = signature_of(fn, self.name)
+        self.policy = policy_of(
+            self.name,
+            options,
+            is_async=self.is_async,
+            idempotent=idempotent,
+            takes_context=self.signature.context_parameter is not None,
+        )
         update_wrapper(cast(Callable[..., object], self), fn, updated=())
 
     @property
@@ -114,10 +121,8 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     idempotent: bool = False,
-    num_cpus: float | None = None,
-    num_gpus: float | None = None,
-    memory: int | None = None,
-    resources: Mapping[str, float] = EMPTY,
+    requires_approval: bool = False,
+    **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[..., object]], Tool]: ...
 def tool(
     fn: Callable[..., object] | None = None,
@@ -126,16 +131,15 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     idempotent: bool = False,
-    num_cpus: float | None = None,
-    num_gpus: float | None = None,
-    memory: int | None = None,
-    resources: Mapping[str, float] = EMPTY,
+    requires_approval: bool = False,
+    **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., object]], Tool]:
     """Make a tool of a function; name, description and schema come from it.
 
-    `idempotent=True`: one execution per thread and arguments. `num_cpus`, `num_gpus`, `memory`
-    (bytes) and `resources` are what a call needs of the cluster, in Ray's terms.
-    Raises `ConfigError` for a signature that JSON cannot express.
+    `idempotent=True`: one execution per thread and arguments. `requires_approval=True`: a human
+    allows each call before it is made. Where its calls run, what they need and what may be done
+    when one goes wrong: `ToolOptions`. Raises `ConfigError` for a signature that JSON cannot
+    express, and for an option that makes no sense.
     """
 
     def decorate(function: Callable[..., object]) -> Tool:
@@ -144,7 +148,17 @@ def tool(
             name=name,
             description=description,
             idempotent=idempotent,
-            demand=ToolDemand(num_cpus, num_gpus, memory, resources),
+            requires_approval=requires_approval,
+            **options,
         )
 
     return decorate if fn is None else decorate(fn)
+
+
+def is_coroutine_function(fn: Callable[..., object]) -> bool:
+    """Whether calling it gives a coroutine; also a callable object's own, or a partial's."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+        getattr(fn, "__call__", None)  # noqa: B004  # a callable object
+    )
