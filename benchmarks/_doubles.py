@@ -79,3 +79,47 @@ async def add_one(n: int) -> int:
 def add_one_plain(n: int) -> int:
     """Add one, in a thread."""
     return n + 1
+
+
+async def nothing() -> None:
+    """Do nothing, as a coroutine."""
+
+
+def nothing_plain() -> None:
+    """Do nothing, in a thread."""
+
+
+async def wait_a_bit() -> None:
+    """Wait for 100 ms."""
+    await asyncio.sleep(0.1)
+
+
+def block_a_bit() -> None:
+    """Block a thread for 100 ms."""
+    time.sleep(0.1)
+
+
+def count_to(upto: int) -> int:
+    """Keep a CPU busy."""
+    total = 0
+    for one in range(upto):
+        total += one
+    return total
+
+
+class AllAtOnceModel:
+    """Asks for one tool many times in one turn, then says that it is done."""
+
+    def __init__(self, tool_name: str, calls: int) -> None:
+        self.calls = tuple(ToolCall(f"call_{n}", tool_name, FrozenDict()) for n in range(calls))
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] | None = None,
+        **settings: object,
+    ) -> ModelResponse:
+        """The first turn or the last."""
+        if len(messages) > len(self.calls):
+            return ModelResponse(Message.assistant("Done."), USAGE)
+        return ModelResponse(Message.assistant("", self.calls), USAGE)

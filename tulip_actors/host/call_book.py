@@ -64,7 +64,7 @@ class Call:
     client_id: str
     parent: Call | None = None
     ticket: Ticket | None = None
-    queued_at_s: float = field(default_factory=time.monotonic)
+    queued_at_s: float = field(default_factory=time.time)
     queued: bool = False
     running: bool = False
     why: Why | None = None
@@ -308,7 +308,7 @@ class CallBook:
 
     def _end_with_children(self, call: Call, ended: CallFinished | CallLost) -> None:
         """The call has ended, after the children that it did not wait for."""
-        open_ = [child for child in call.below() if child.ended is None]
+        open_ = [one for one in call.below() if one.ended is None] if call.children else ()
         if not open_:
             self._end(call, ended)
             return

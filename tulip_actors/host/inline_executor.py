@@ -149,7 +149,7 @@ class InlineExecutor:
         tool = self._tool(request)
 
         def begun() -> Stopwatch:
-            return Stopwatch(self._node_id, (time.monotonic() - call.queued_at_s) * 1000)
+            return Stopwatch(self._node_id, max(0.0, time.time() - call.queued_at_s) * 1000)
 
         def plain() -> ToolOutcome:
             return run_plain(tool, request, children, begun())

@@ -20,7 +20,7 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.errors import ClusterError
 from tulip_actors.runtime.failures import ask
-from tulip_actors.runtime.tool_work import packed, unpacked
+from tulip_actors.runtime.tool_work import pack_requests, packed, unpack_updates
 
 WHAT = "the dispatcher"
 RETRY_S = 0.2
@@ -90,7 +90,7 @@ class DispatcherExecutor:
             except ClusterError as error:
                 yield await self._after_loss(error)
                 continue
-            updates: Sequence[ToolUpdate] = unpacked(cast(bytes, batch))
+            updates = list(unpack_updates(cast(bytes, batch)))
             for update in updates:
                 self._waiting.discard(update.key)
                 if isinstance(update, CallFinished | CallLost):
@@ -118,7 +118,7 @@ class DispatcherExecutor:
     def release(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
         if self._dispatcher is not None and keys:
-            self._spawn(ask(self._dispatcher.release.remote(list(keys)), WHAT))
+            self._spawn(ask(self._dispatcher.release.remote(packed(list(keys))), WHAT))
 
     async def close(self) -> None:
         """See `ToolExecutor`."""
@@ -157,7 +157,9 @@ class DispatcherExecutor:
                 await self._connected()
                 batch, self._buffer = self._buffer, []
                 toolsets = {} if self._knows_tools == self._incarnation else self._toolsets
-                sent = self._dispatcher.submit.remote(self._client_id, packed(batch), toolsets)
+                sent = self._dispatcher.submit.remote(
+                    self._client_id, pack_requests(batch), toolsets
+                )
                 await ask(sent, WHAT)
                 self._knows_tools = self._incarnation
         except ClusterError as error:  # the poll meets the same and reports what is lost

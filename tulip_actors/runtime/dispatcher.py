@@ -18,14 +18,7 @@ from typing import Any
 
 import ray
 
-from tulip_actors.core.calls import (
-    CallFinished,
-    CallKey,
-    CallReport,
-    CallStatus,
-    ToolRequest,
-    ToolUpdate,
-)
+from tulip_actors.core.calls import CallKey, CallStatus, ToolUpdate
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.host.call_book import CallBook, Why, child_requests
 from tulip_actors.runtime.cluster_size import ClusterSize
@@ -33,8 +26,13 @@ from tulip_actors.runtime.lanes import Lanes
 from tulip_actors.runtime.tool_work import (
     CancelSeen,
     ChildCalls,
+    Ended,
     Hello,
+    pack_updates,
+    pack_work,
     packed,
+    unpack_news,
+    unpack_requests,
     unpacked,
 )
 
@@ -97,8 +95,7 @@ class Dispatcher:
         """Take calls; a known key is adopted: its outcome is told, or will be, to this client."""
         self._client(client_id)
         self._lanes.keep(toolsets)
-        made: Sequence[ToolRequest] = unpacked(requests)
-        for request in made:
+        for request in unpack_requests(requests):
             self._book.submit(client_id, request)
         self._lanes.fill()
 
@@ -112,7 +109,7 @@ class Dispatcher:
                 await asyncio.wait_for(client.wake.wait(), POLL_S)
         client.seen_at_s = time.monotonic()
         taken, client.updates = client.updates, []
-        return packed(taken)
+        return pack_updates(taken)
 
     async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
         """See `ToolExecutor`."""
@@ -128,9 +125,9 @@ class Dispatcher:
                 self._book.stop(call, Why.CANCELLED)
         await ended
 
-    async def release(self, keys: Sequence[CallKey]) -> None:
+    async def release(self, keys: bytes) -> None:
         """The outcomes are recorded and need not be kept."""
-        self._book.release(keys)
+        self._book.release(unpacked(keys))
 
     async def queued(self) -> int:
         """Calls that wait for a place."""
@@ -140,7 +137,7 @@ class Dispatcher:
 
     async def work(self, worker_id: str, hello: Hello | None) -> bytes:
         """What a worker is to do next; waits for something."""
-        return packed(await self._lanes.work(worker_id, hello))
+        return pack_work(await self._lanes.work(worker_id, hello))
 
     async def told(self, worker_id: str, news: bytes) -> None:
         """What happened in a worker."""
@@ -182,17 +179,19 @@ class Dispatcher:
         if client_id in self._clients:
             self._clients[client_id].tell(update)
 
-    def _hear(self, worker_id: str, news: bytes) -> None:
-        updates: Sequence[CallFinished | CallReport | CancelSeen] = unpacked(news)
-        for update in updates:
-            if isinstance(update, CallFinished):
-                self._lanes.finished(worker_id, update)
-            elif isinstance(update, CancelSeen):
-                self._lanes.seen(worker_id, update.key)
+    def _hear(self, worker_id: str, message: bytes) -> None:
+        worker = self._lanes.worker(worker_id)
+        if worker is None or worker.hello is None:
+            return
+        for news in unpack_news(message, worker.hello):
+            if isinstance(news, Ended):
+                self._lanes.ended(worker, news.number, news.outcome)
+            elif isinstance(news, CancelSeen):
+                worker.seen.add(news.number)
             else:  # after a call's end what its body tells is dropped
-                call = self._book.get(update.key)
+                call = self._book.get(news.key)
                 if call is not None and call.ended is None:
-                    self._tell(call.client_id, update)
+                    self._tell(call.client_id, news)
 
     async def _sweep(self) -> None:
         """Forget clients that are gone for good, and end a while after the last of them.

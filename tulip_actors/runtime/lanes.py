@@ -14,7 +14,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import ray
@@ -26,11 +26,11 @@ from ray.exceptions import (
 )
 
 from tulip_actors.core.calls import (
-    CallFinished,
-    CallKey,
     CallKind,
     CallStarted,
     ToolDemand,
+    ToolOutcome,
+    ToolPolicy,
     ToolRequest,
 )
 from tulip_actors.core.defaults import RandomIds
@@ -43,7 +43,7 @@ from tulip_actors.runtime.tool_work import Handed, Hello, Work, WorkerSpec
 
 PLACES = {CallKind.ASYNC: 4096, CallKind.PLAIN: 1024}
 """Calls that one worker may hold, those that wait for children included."""
-BUSY_AT = {CallKind.ASYNC: 2048, CallKind.PLAIN: 32}
+BUSY_AT = {CallKind.ASYNC: 2048, CallKind.PLAIN: 128}
 """Bodies at once in one worker, those that wait for children not counted: coroutines cost little,
 a plain function a thread."""
 SPREAD_FROM = {CallKind.ASYNC: 8, CallKind.PLAIN: 1}
@@ -75,21 +75,22 @@ Start: TypeAlias = Callable[[WorkerSpec, ToolDemand], Any]
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A process that runs bodies. `stuck` are the calls that ended without their bodies."""
+    """A process that runs bodies. It knows a call by its number, as do all the dicts and sets here;
+    `stuck` are the places of calls that ended without their bodies."""
 
     spec: WorkerSpec
     lane: Lane
-    ended: Any
+    process: Any
+    free: list[int]
     hello: Hello | None = None
     marks: SeenMarks | None = None
-    running: dict[CallKey, tuple[Call, int, int]] = field(default_factory=dict)
-    stuck: dict[CallKey, int] = field(default_factory=dict)
-    seen: set[CallKey] = field(default_factory=set)
-    free: list[int] = field(default_factory=list)
     handed: int = 0
+    running: dict[int, tuple[Call, int]] = field(default_factory=dict)
+    stuck: dict[int, int] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
     toolsets: set[str] = field(default_factory=set)
     calls: list[Handed] = field(default_factory=list)
-    cancels: list[CallKey] = field(default_factory=list)
+    cancels: list[int] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     leaving: bool = False
     killed: bool = False
@@ -99,7 +100,7 @@ class Worker:
     @property
     def busy(self) -> int:
         """Bodies that do not wait for children."""
-        return sum(not call.waits for call, _, _ in self.running.values())
+        return sum(not call.waits for call, _ in self.running.values())
 
     @property
     def takes_calls(self) -> bool:
@@ -136,9 +137,10 @@ class Lanes:
     def __init__(self, start: Start, size: ClusterSize) -> None:
         self._start = start
         self._size = size
-        self._lanes: dict[tuple[CallKind, ToolDemand], Lane] = {}
+        self._lanes: dict[tuple[CallKind, ToolDemand, bool], Lane] = {}
         self._workers: dict[str, Worker] = {}
-        self._where: dict[CallKey, Worker] = {}
+        self._where: dict[Call, tuple[Worker, int]] = {}
+        self._last: tuple[ToolPolicy | None, Lane | None] = (None, None)
         self._tasks: set[asyncio.Task[None]] = set()
         self._toolsets: dict[str, bytes] = {}
         self._filling = False
@@ -164,21 +166,21 @@ class Lanes:
     def stop(self, call: Call) -> None:
         """See `Bodies`. A plain body whose time is up can only be left behind; every other is told,
         and given its grace."""
-        worker = self._where.get(call.key)
-        if worker is None:
+        if call not in self._where:
             return
-        worker.cancels.append(call.key)
+        worker, number = self._where[call]
+        worker.cancels.append(number)
         worker.wake.set()
         later = asyncio.get_running_loop().call_later
         grace_s = call.request.policy.cancel_grace_s
         if call.why is Why.CANCELLED:
-            later(grace_s, self._leave_behind, call)
+            later(grace_s, self._leave_behind, worker, number)
         elif call.request.policy.kind is CallKind.ASYNC:
-            later(min(UNSEEN_S, grace_s), self._unseen, call, worker)
-            later(grace_s, self._leave_behind, call)
+            later(min(UNSEEN_S, grace_s), self._unseen, call, worker, number)
+            later(grace_s, self._leave_behind, worker, number)
         else:
-            self._leave_behind(call)
-        later(grace_s, self._end_if_silent, worker, call.key)
+            self._leave_behind(worker, number)
+        later(grace_s, self._end_if_silent, worker, number)
 
     # workers, for the dispatcher
 
@@ -203,30 +205,23 @@ class Lanes:
         toolsets = {name: self._toolsets[name] for name in missing}
         return Work(calls, cancels, toolsets, leave=worker.leaving)
 
-    def finished(self, worker_id: str, update: CallFinished) -> None:
+    def worker(self, worker_id: str) -> Worker | None:
+        """A worker that has not ended."""
+        return self._workers.get(worker_id)
+
+    def ended(self, worker: Worker, number: int, outcome: ToolOutcome) -> None:
         """A body has ended."""
-        worker = self._workers.get(worker_id)
-        if worker is None:
-            return
-        entry = worker.running.pop(update.key, None)
-        if entry is None:
-            place = worker.stuck.pop(update.key, None)
-            if place is not None:
-                worker.free.append(place)
-        else:
-            call, place, _ = entry
+        worker.seen.discard(number)
+        entry = worker.running.pop(number, None)
+        if entry is not None:
+            call, place = entry
             worker.free.append(place)
-            self._where.pop(update.key, None)
-            self.book.finished(call, update.outcome)
-        worker.seen.discard(update.key)
+            del self._where[call]
+            self.book.finished(call, outcome)
+        elif number in worker.stuck:
+            worker.free.append(worker.stuck.pop(number))
         self._rests(worker)
         self.fill()
-
-    def seen(self, worker_id: str, key: CallKey) -> None:
-        """A worker has told a body to end."""
-        worker = self._workers.get(worker_id)
-        if worker is not None:
-            worker.seen.add(key)
 
     def exceeded(self, worker_id: str, grown_bytes: int) -> None:
         """A worker is about to end itself."""
@@ -252,22 +247,20 @@ class Lanes:
 
     def _lane(self, request: ToolRequest) -> Lane:
         policy = request.policy
-        alone = policy.goes_alone
-        kind = policy.kind if policy.kind in BUSY_AT else CallKind.PLAIN
-        demand = policy.demand
-        if alone and policy.kind is CallKind.CPU and demand.num_cpus is None:
-            demand = ToolDemand(
-                1,
-                demand.num_gpus,
-                demand.memory_bytes,
-                demand.resources,
-                demand.label_selector,
-                demand.runtime_env,
-            )
-        key = (CallKind.CPU if alone else kind, demand)
+        known, lane = self._last
+        if policy is not known or lane is None:  # the calls of one message share it
+            lane = self._lane_for(policy)
+            self._last = (policy, lane)
+        return lane
+
+    def _lane_for(self, policy: ToolPolicy) -> Lane:
+        alone, demand = policy.goes_alone, policy.demand
+        if policy.kind is CallKind.CPU and demand.num_cpus is None:
+            demand = replace(demand, num_cpus=1)
+        kind = policy.kind if policy.kind is CallKind.ASYNC and not alone else CallKind.PLAIN
+        key = (kind, demand, alone)
         if key not in self._lanes:
-            queue = CallQueue(self.book.limits)
-            self._lanes[key] = Lane(CallKind.PLAIN if alone else kind, demand, alone, queue)
+            self._lanes[key] = Lane(kind, demand, alone, CallQueue(self.book.limits))
         return self._lanes[key]
 
     def _fill(self) -> None:
@@ -303,14 +296,14 @@ class Lanes:
     def _hand(self, worker: Worker, call: Call) -> None:
         place = worker.free.pop()
         worker.handed += 1
+        number = worker.handed
         request = call.request
         if call.tries:
             request = request._replace(attempt=call.attempt)
-        queued_at_s = time.time() - (time.monotonic() - call.queued_at_s)
-        worker.calls.append(Handed(worker.handed, place, request, queued_at_s))
-        worker.running[call.key] = (call, place, worker.handed)
+        worker.calls.append(Handed(number, place, call.queued_at_s, request))
+        worker.running[number] = (call, place)
         worker.wake.set()
-        self._where[call.key] = worker
+        self._where[call] = (worker, number)
         if worker.hello is not None:
             self.book.started(CallStarted(call.key, worker.hello.pid, worker.hello.node_id), call)
 
@@ -342,17 +335,17 @@ class Lanes:
         worker_id = RandomIds().new("worker")
         spec = WorkerSpec(worker_id, lane.kind, places, lane.demand.memory_bytes)
         try:
-            ended = self._start(spec, lane.demand)
+            process = self._start(spec, lane.demand)
         except (RayError, ValueError, OSError) as error:
             self._refuse(lane, f"the call cannot be placed: {error}")
             return
-        worker = Worker(spec, lane, ended, free=list(range(places)))
+        worker = Worker(spec, lane, process, list(range(places)))
         lane.workers[worker_id] = self._workers[worker_id] = worker
         self._spawn(self._watch(worker))
 
     async def _watch(self, worker: Worker) -> None:
         try:
-            await worker.ended
+            await worker.process
             reason = "it ended by itself"
         except (RayError, OSError) as error:
             reason = _reason(error)
@@ -367,8 +360,8 @@ class Lanes:
         self._workers.pop(worker.spec.id, None)
         worker.leaving = True
         worker.wake.set()
-        for key, (call, place, number) in list(worker.running.items()):
-            self._where.pop(key, None)
+        for number, (call, place) in list(worker.running.items()):
+            del self._where[call]
             if worker.marks is None or worker.marks.has_begun(place, number):
                 self.book.lost(call, reason)
             else:
@@ -381,32 +374,31 @@ class Lanes:
                 self._refuse(lane, f"no worker could be started for the call: {reason}")
         self.fill()
 
-    def _unseen(self, call: Call, worker: Worker) -> None:
-        if call.ended is None and call.key not in worker.seen:
+    def _unseen(self, call: Call, worker: Worker, number: int) -> None:
+        if number in worker.running and number not in worker.seen:
             self.book.give_up(call)
 
-    def _leave_behind(self, call: Call) -> None:
+    def _leave_behind(self, worker: Worker, number: int) -> None:
         """A body does not end: its call ends without it, and its worker as soon as nobody else is
         harmed by that."""
-        worker = self._where.get(call.key)
-        entry = worker.running.pop(call.key, None) if worker is not None else None
-        if worker is None or entry is None or entry[0] is not call:
+        if number not in worker.running:
             return
-        del self._where[call.key]
-        worker.stuck[call.key] = entry[1]
+        call, worker.stuck[number] = worker.running.pop(number)
+        del self._where[call]
         self.book.give_up(call)
-        for handed in worker.calls:  # not even sent
-            unsent = worker.running.pop(handed.request.key, None)
-            if unsent is not None:
-                del self._where[handed.request.key]
-                self.book.put_back(unsent[0])
-        worker.calls.clear()
+        unsent, worker.calls = worker.calls, []
+        for handed in unsent:
+            if handed.number in worker.running:
+                other, place = worker.running.pop(handed.number)
+                worker.free.append(place)
+                del self._where[other]
+                self.book.put_back(other)
         self._rests(worker)
 
-    def _end_if_silent(self, worker: Worker, key: CallKey) -> None:
+    def _end_if_silent(self, worker: Worker, number: int) -> None:
         """A worker that could not even say that it was told to end a body is blocked as a whole:
         nothing on it goes on."""
-        if key in worker.stuck and key not in worker.seen:
+        if number in worker.stuck and number not in worker.seen:
             self._kill(worker)
 
     def _rests(self, worker: Worker) -> None:
@@ -429,7 +421,7 @@ class Lanes:
         if not worker.killed:
             worker.killed = True
             worker.death = worker.death or "a call that could not be stopped blocked its process"
-            ray.cancel(worker.ended, force=True, recursive=False)
+            ray.cancel(worker.process, force=True, recursive=False)
             asyncio.get_running_loop().call_later(KILL_S, self._kill_by_signal, worker)
 
     def _kill_by_signal(self, worker: Worker) -> None:

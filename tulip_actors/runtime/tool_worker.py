@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-import queue
 import threading
 import time
 from collections import OrderedDict, deque
@@ -20,13 +19,7 @@ from typing import Any, Protocol, cast
 import ray
 from ray.exceptions import RayError
 
-from tulip_actors.core.calls import (
-    CallFinished,
-    CallKey,
-    CallKind,
-    ToolOutcome,
-    ToolUpdate,
-)
+from tulip_actors.core.calls import CallKind, ToolOutcome
 from tulip_actors.errors import TulipError
 from tulip_actors.runtime.memory_watch import memory_watch
 from tulip_actors.runtime.pickling import pack, unpack
@@ -34,12 +27,14 @@ from tulip_actors.runtime.start_marks import StartMarks
 from tulip_actors.runtime.tool_work import (
     CancelSeen,
     ChildCalls,
+    Ended,
     Handed,
     Hello,
-    Work,
+    News,
     WorkerSpec,
+    pack_news,
     packed,
-    unpacked,
+    unpack_work,
 )
 from tulip_actors.runtime.worker_children import WorkerChildren, beside_main_thread
 from tulip_actors.tools.children import ChildCaller
@@ -72,7 +67,7 @@ class Bodies(Protocol):
         """Begin calls; from the link's thread, returns at once."""
         ...
 
-    def cancel(self, key: CallKey) -> None:
+    def cancel(self, number: int) -> None:
         """Tell a body to end; from the link's thread, returns at once."""
         ...
 
@@ -90,10 +85,10 @@ class Link:
         self.dispatcher = dispatcher
         self.node_id = ray.get_runtime_context().get_node_id()
         self.marks = StartMarks(spec.id, spec.places)
-        self.cancelled: set[CallKey] = set()
+        self.cancelled: set[int] = set()
         self.loop = asyncio.new_event_loop()
         self._bodies: Bodies | None = None
-        self._news: deque[ToolUpdate | CancelSeen] = deque()
+        self._news: deque[News] = deque()
         self._order = threading.Lock()
         self._sending = False
         self._sent: asyncio.Future[None] | None = None
@@ -111,9 +106,9 @@ class Link:
         self._thread.join()
         self.marks.unlink()
 
-    def tell(self, update: ToolUpdate | CancelSeen) -> None:
+    def tell(self, news: News) -> None:
         """Pass on what happened, in order; from any thread, returns at once."""
-        self._news.append(update)
+        self._news.append(news)
         if not self._sending:
             self._sending = True
             self.loop.call_soon_threadsafe(self._send)
@@ -121,7 +116,7 @@ class Link:
     def exchange(self, calls: ChildCalls) -> ray.ObjectRef[bytes]:
         """Ask for children of a body; what was told before goes before them. From any thread."""
         with self._order:
-            news = packed(self._taken(len(self._news)))
+            news = pack_news(self._taken(len(self._news)))
             sent = self.dispatcher.children.remote(self.spec.id, news, packed(calls))
         return cast("ray.ObjectRef[bytes]", sent)
 
@@ -151,13 +146,13 @@ class Link:
                 answer = await self.dispatcher.work.remote(self.spec.id, hello)
                 hello = None
                 self.marks.unlink()
-                work: Work = unpacked(answer)
+                work = unpack_work(answer)
                 self._packed.update(work.toolsets)
                 if work.calls:
                     self._bodies.begin(work.calls)
-                for key in work.cancels:
-                    self.cancelled.add(key)
-                    self._bodies.cancel(key)
+                for number in work.cancels:
+                    self.cancelled.add(number)
+                    self._bodies.cancel(number)
                 if work.leave:
                     break
         except RayError:  # the dispatcher is gone, and Ray ends this process
@@ -175,7 +170,7 @@ class Link:
         try:
             while self._news:
                 with self._order:
-                    news = packed(self._taken(UPDATES_PER_MESSAGE))
+                    news = pack_news(self._taken(UPDATES_PER_MESSAGE))
                     sent = self.dispatcher.told.remote(self.spec.id, news)
                 await sent
         except RayError:
@@ -187,7 +182,7 @@ class Link:
                 self._sending = True
                 self._send()
 
-    def _taken(self, most: int) -> list[ToolUpdate | CancelSeen]:
+    def _taken(self, most: int) -> list[News]:
         return [self._news.popleft() for _ in range(min(most, len(self._news)))]
 
 
@@ -197,7 +192,7 @@ class Coroutines:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._loop = asyncio.new_event_loop()
-        self._tasks: dict[CallKey, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
         self._left = asyncio.Event()
 
     def run(self) -> None:
@@ -209,9 +204,9 @@ class Coroutines:
         """See `Bodies`."""
         self._loop.call_soon_threadsafe(self._begin, calls)
 
-    def cancel(self, key: CallKey) -> None:
+    def cancel(self, number: int) -> None:
         """See `Bodies`."""
-        self._loop.call_soon_threadsafe(self._cancel, key)
+        self._loop.call_soon_threadsafe(self._cancel, number)
 
     def leave(self) -> None:
         """See `Bodies`."""
@@ -220,65 +215,94 @@ class Coroutines:
     def _begin(self, calls: Sequence[Handed]) -> None:
         for handed in calls:
             task = self._loop.create_task(self._body(handed), context=contextvars.Context())
-            self._tasks[handed.request.key] = task
+            self._tasks[handed.number] = task
 
-    def _cancel(self, key: CallKey) -> None:
-        self._link.tell(CancelSeen(key))
-        task = self._tasks.get(key)
+    def _cancel(self, number: int) -> None:
+        self._link.tell(CancelSeen(number))
+        task = self._tasks.get(number)
         if task is not None:  # later, for one that was begun just now: a task has to enter its body
             self._loop.call_soon(task.cancel)
 
     async def _body(self, handed: Handed) -> None:
-        key = handed.request.key
+        number = handed.number
         body = Body(self._link, handed)
         try:
             outcome = await body.awaited()
         except asyncio.CancelledError:
             outcome = ToolOutcome(error="cancelled", error_type="cancelled")
-        del self._tasks[key]
-        self._link.cancelled.discard(key)
-        self._link.tell(CallFinished(key, outcome))
+        del self._tasks[number]
+        self._link.cancelled.discard(number)
+        self._link.tell(Ended(number, outcome))
 
 
 class PlainBodies:
-    """Plain bodies, in the main thread and, as long as all are busy, in further ones."""
+    """Plain bodies, in the main thread and in further ones when it is busy.
+
+    A thread that takes a call wakes one more if others wait, and takes the next when it is through.
+    So bodies that block each get a thread, one after the other, and a thousand that do nothing are
+    done by one or two, without a switch for each.
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._calls: queue.SimpleQueue[Handed | None] = queue.SimpleQueue()
+        self._waiting: deque[Handed] = deque()
         self._lock = threading.Lock()
-        self._idle = 1
+        self._go = threading.Semaphore(0)
+        self._idle = 0
+        self._coming = True
+        self._left = False
 
     def run(self) -> None:
-        """See `Bodies`."""
-        while (handed := self._calls.get()) is not None:
-            self._body(handed)
-        self._calls.put(None)  # for the next thread
+        """See `Bodies`. Also what each further thread does."""
+        while not self._left:
+            with self._lock:
+                self._coming = False
+            while (handed := self._next()) is not None:
+                self._body(handed)
+            self._go.acquire()
+        self._go.release()  # for the next thread
 
     def begin(self, calls: Sequence[Handed]) -> None:
         """See `Bodies`."""
-        with self._lock:
-            missing = max(0, len(calls) - self._idle)
-            self._idle += missing - len(calls)
-        for _ in range(missing):
-            threading.Thread(target=self.run, name="tulip-tool", daemon=True).start()
-        for handed in calls:
-            self._calls.put(handed)
+        self._waiting.extend(calls)
+        self._wake_another()
 
-    def cancel(self, key: CallKey) -> None:
+    def cancel(self, number: int) -> None:
         """See `Bodies`. A plain body can only look (`ctx.cancelled()`)."""
-        self._link.tell(CancelSeen(key))
+        self._link.tell(CancelSeen(number))
 
     def leave(self) -> None:
         """See `Bodies`."""
-        self._calls.put(None)
+        self._left = True
+        self._go.release()
+
+    def _next(self) -> Handed | None:
+        with self._lock:
+            if not self._waiting:
+                self._idle += 1
+                return None
+            handed = self._waiting.popleft()
+        if self._waiting:
+            self._wake_another()
+        return handed
+
+    def _wake_another(self) -> None:
+        """One at a time: until it is there, no further one is woken."""
+        with self._lock:
+            if self._coming:
+                return
+            self._coming = True
+            is_idle = self._idle > 0
+            self._idle -= is_idle
+        if is_idle:
+            self._go.release()
+        else:
+            threading.Thread(target=self.run, name="tulip-tool", daemon=True).start()
 
     def _body(self, handed: Handed) -> None:
         outcome = contextvars.Context().run(Body(self._link, handed).called)
-        self._link.cancelled.discard(handed.request.key)
-        with self._lock:
-            self._idle += 1
-        self._link.tell(CallFinished(handed.request.key, outcome))
+        self._link.cancelled.discard(handed.number)
+        self._link.tell(Ended(handed.number, outcome))
 
 
 class Body:
@@ -286,6 +310,7 @@ class Body:
 
     def __init__(self, link: Link, handed: Handed) -> None:
         self._link = link
+        self._number = handed.number
         self._request = handed.request
         link.marks.begun(handed.place, handed.number)
         queued_ms = max(0.0, time.time() - handed.queued_at_s) * 1000
@@ -293,7 +318,7 @@ class Body:
 
     async def awaited(self) -> ToolOutcome:
         """The outcome of a coroutine."""
-        return await self._awaited(WorkerChildren(self._link, self._request))
+        return await self._awaited(WorkerChildren(self._link, self._request, self._number))
 
     def called(self) -> ToolOutcome:
         """The outcome of a plain body, or of a coroutine that has this process for itself."""
@@ -302,8 +327,8 @@ class Body:
         except TulipError as error:
             return self._watch.raised(error)
         if tool.is_async:
-            return beside_main_thread(self._link, self._request, self._awaited)
-        children = WorkerChildren(self._link, self._request)
+            return beside_main_thread(self._link, self._request, self._number, self._awaited)
+        children = WorkerChildren(self._link, self._request, self._number)
         return self._to_travel(run_plain(tool, self._request, children, self._watch))
 
     async def _awaited(self, children: ChildCaller) -> ToolOutcome:

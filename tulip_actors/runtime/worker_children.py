@@ -29,9 +29,10 @@ WHAT = "the dispatcher"
 class WorkerChildren:
     """ChildCaller of one body."""
 
-    def __init__(self, link: Link, request: ToolRequest) -> None:
+    def __init__(self, link: Link, request: ToolRequest, number: int) -> None:
         self._link = link
         self._request = request
+        self._number = number
         self._made = 0
 
     def next_position(self) -> int:
@@ -69,7 +70,7 @@ class WorkerChildren:
 
     def is_cancelled(self) -> bool:
         """See `ChildCaller`."""
-        return self._request.key in self._link.cancelled
+        return self._number in self._link.cancelled
 
     def _exchanged(
         self, ticket: str, tool: Tool, calls: Sequence[ChildCall]
@@ -90,8 +91,8 @@ class BesideMainThread(WorkerChildren):
     """ChildCaller of a coroutine whose task may hold CPUs: only a task's main thread that waits in
     `ray.get` gives them back, so that thread waits along."""
 
-    def __init__(self, link: Link, request: ToolRequest) -> None:
-        super().__init__(link, request)
+    def __init__(self, link: Link, request: ToolRequest, number: int) -> None:
+        super().__init__(link, request, number)
         self.waited_for: queue.SimpleQueue[ray.ObjectRef[bytes] | None] = queue.SimpleQueue()
 
     def _exchanged(
@@ -105,10 +106,11 @@ class BesideMainThread(WorkerChildren):
 def beside_main_thread(
     link: Link,
     request: ToolRequest,
+    number: int,
     body: Callable[[ChildCaller], Coroutine[object, object, ToolOutcome]],
 ) -> ToolOutcome:
     """Run a coroutine body in a thread of its own, to its end."""
-    children = BesideMainThread(link, request)
+    children = BesideMainThread(link, request, number)
     outcomes: list[ToolOutcome] = []
 
     def run() -> None:
