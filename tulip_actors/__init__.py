@@ -112,6 +112,9 @@ if TYPE_CHECKING:
         ToolContext,
         tool,
     )
+    from tulip_actors.tools.mcp import (
+        MCPTools,
+    )
 
 _NAMES_OF = {
     "tulip_actors.agent": (
@@ -131,6 +134,7 @@ _NAMES_OF = {
         "ToolContext",
         "tool",
     ),
+    "tulip_actors.tools.mcp": ("MCPTools",),
     "tulip_actors.core.events": (
         "AgentEvent",
         "AllEvents",
@@ -236,6 +240,7 @@ __all__ = [
     "InterruptEvent",
     "InterruptNotPending",
     "LoopEvent",
+    "MCPTools",
     "Message",
     "MissingExtra",
     "ModelAuthError",
