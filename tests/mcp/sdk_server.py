@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import uvicorn
 from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import METHOD_NOT_FOUND
 
 server = MCPServer("test", log_level="ERROR")
@@ -41,7 +42,7 @@ async def nap(seconds: float) -> str:
 @server.tool()
 def fail(message: str) -> str:
     """Raise; what is named as $NAME is the value of that variable."""
-    raise ValueError(os.path.expandvars(message))
+    raise ToolError(os.path.expandvars(message))
 
 
 @server.tool()

@@ -201,7 +201,13 @@ class MCPCall:
 
     async def __call__(self, /, **arguments: Json) -> object:
         """What the server answered. Raises a `ToolError`."""
-        return value_of(await self._connection.call(self._name, arguments))
+        result = await self._connection.call(self._name, arguments)
+        if result.is_error:
+            said = "\n".join(_shown(block) for block in result.content)
+            raise ToolError(
+                self._connection.redactor(said) or f"{self._name} failed, and did not say why"
+            )
+        return value_of(result)
 
     async def aclose(self) -> None:
         """See `Closable`."""
@@ -212,16 +218,13 @@ class MCPCall:
 
 
 def value_of(result: CallToolResult) -> object:
-    """What a tool of ours would have returned. Raises `ToolError` for an answer that is an error.
+    """What a tool of ours would have returned.
 
     Structured content, where there is some; the text beside it says the same, as the protocol asks
     for. Otherwise the texts, joined. Images and the like are noted, not shown.
     """
     from mcp_types import TextContent
 
-    if result.is_error:
-        said = "\n".join(_shown(block) for block in result.content)
-        raise ToolError(said or "the tool failed, and did not say why")
     if result.structured_content is None:
         return "\n".join(_shown(block) for block in result.content)
     structured = _unwrapped(result.structured_content)

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -33,6 +34,7 @@ TAIL_BYTES = 2_000
 HTTP_TIMEOUT_S = 30.0
 HTTP_SILENCE_S = 300.0
 """How long a server may keep a stream open without a word; calls have deadlines of their own."""
+SESSION = "mcp-session-id"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -63,6 +65,10 @@ class Circumstances(Protocol):
 
     def ended(self) -> None:
         """The server has closed its end."""
+        ...
+
+    def forgotten(self) -> None:
+        """The server is there, and has refused a request because it does not know the session."""
         ...
 
 
@@ -160,12 +166,17 @@ class HttpServer:
             around.redactor.learn(headers)
             request.headers.update(headers)
 
+        async def look_at(response: httpx2.Response) -> None:
+            # as the protocol says it; the SDK passes on what the server says beside it
+            if response.status_code == HTTPStatus.NOT_FOUND and SESSION in response.request.headers:
+                around.forgotten()
+
         parts = urlsplit(self.url)
         around.redactor.learn({"query": parts.query, "password": parts.password or ""})
         async with (
             httpx2.AsyncClient(
                 timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=HTTP_SILENCE_S),
-                event_hooks={"request": [sign]},
+                event_hooks={"request": [sign], "response": [look_at]},
                 mounts=dict.fromkeys((f"all://{host}" for host in _LOOPBACK), None),
             ) as client,
             streamable_http_client(self.url, http_client=client) as streams,

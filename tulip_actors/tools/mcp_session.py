@@ -38,12 +38,16 @@ class Session:
     It begins once the one before it has ended: there is one server process at a time.
     """
 
-    def __init__(self, server: Server, start_timeout_s: float, before: Session | None) -> None:
-        self.redactor = Redactor()
+    def __init__(
+        self, server: Server, redactor: Redactor, start_timeout_s: float, before: Session | None
+    ) -> None:
+        self.redactor = redactor
         self.stderr = StderrTail()
         self.tools: Sequence[Tool] = ()
         self._server = server
         self._start_timeout_s = start_timeout_s
+        self.is_forgotten = False
+        self._under_way = 0
         self._lives_without_stderr = False
         self._leave = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -56,15 +60,20 @@ class Session:
         """Returns once the server has answered. Raises `ConfigError` if it does not."""
         await asyncio.shield(self._opened)
 
-    @property
-    def client(self) -> Client:
-        """The SDK's client of an opened session."""
-        return self._opened.result()
+    async def call(self, tool_name: str, arguments: Mapping[str, Json]) -> CallToolResult:
+        """What the server answers in an opened session. Raises what the SDK raises."""
+        self._under_way += 1
+        try:
+            return await self._opened.result().call_tool(tool_name, dict(arguments))
+        finally:
+            self._under_way -= 1
+            if self.is_forgotten and not self._under_way:
+                self._leave.set()
 
     @property
     def is_over(self) -> bool:
         """Whether it has ended, or is about to: calls need a new one."""
-        return self._leave.is_set() or self._owner.done()
+        return self.is_forgotten or self._leave.is_set() or self._owner.done()
 
     async def has_died(self) -> bool:
         """`is_over`, also when the server has died a moment ago.
@@ -80,8 +89,14 @@ class Session:
         return self.is_over
 
     def ended(self) -> None:
-        """The server has closed its end, or does not know this session any more."""
+        """See `Circumstances`."""
         self._leave.set()
+
+    def forgotten(self) -> None:
+        """See `Circumstances`. The session ends with the last call under way: each is refused."""
+        self.is_forgotten = True
+        if not self._under_way:
+            self._leave.set()
 
     async def aclose(self) -> None:
         """End the session, and the server if it is a process of ours; calls under way fail."""
@@ -145,6 +160,7 @@ class Connection:
 
     def __init__(self, server: Server, *, timeout_s: float, start_timeout_s: float) -> None:
         self.server = server
+        self.redactor = Redactor()
         self._timeout_s = timeout_s
         self._start_timeout_s = start_timeout_s
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
@@ -161,13 +177,13 @@ class Connection:
         try:
             async with asyncio.timeout(self._timeout_s):
                 try:
-                    return await session.client.call_tool(tool_name, dict(arguments))
+                    return await session.call(tool_name, arguments)
                 except MCPError as error:
-                    if not _is_unknown_session(error):
+                    if not session.is_forgotten or _is_closed(error):
                         raise
-                session.ended()
+                # refused by a server that was started anew: nothing has happened yet
                 session = await self._open_session()
-                return await session.client.call_tool(tool_name, dict(arguments))
+                return await session.call(tool_name, arguments)
         except TimeoutError:
             raise ToolError(
                 f"{tool_name} did not answer within {self._timeout_s:g} s and was told to stop; "
@@ -178,18 +194,17 @@ class Connection:
         except (RuntimeError, ValueError) as error:  # the answer does not fit the protocol
             raise ToolError(
                 f"the MCP server {self.server.name} answered something that cannot be used: "
-                f"{session.redactor(str(error))}"
+                f"{self.redactor(str(error))}"
             ) from None
 
     def _failure(self, session: Session, error: MCPError) -> ToolError:
         """What became of a call: refused by the server, or lost with it."""
-        from mcp_types import CONNECTION_CLOSED
-
-        # the code says so where it is the SDK's; a server may use the number for its own errors
-        is_cut = error.code == CONNECTION_CLOSED and not self.server.tells_its_end
+        # a server may use the SDK's number for errors of its own: only over HTTP nothing else tells
+        is_cut = _is_closed(error) and not self.server.tells_its_end
         if not session.is_over and not is_cut:
-            return ToolError(session.redactor(error.message))
-        session.ended()
+            return ToolError(self.redactor(error.message))
+        if not session.is_forgotten:
+            session.ended()
         return ToolLost(
             f"the MCP server {self.server.name} was lost during the call "
             f"({session.described(error)}); its effect may have happened"
@@ -222,22 +237,21 @@ class Connection:
         loop = asyncio.get_running_loop()
         session = self._sessions.get(loop)
         if session is None or session.is_over:
-            session = Session(self.server, self._start_timeout_s, session)
+            session = Session(self.server, self.redactor, self._start_timeout_s, session)
             for other in [other for other in self._sessions if other.is_closed()]:
                 del self._sessions[other]  # its session went with it
             self._sessions[loop] = session
         return session
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_sessions": {}}
+        return {**self.__dict__, "redactor": Redactor(), "_sessions": {}}
 
 
-def _is_unknown_session(error: MCPError) -> bool:
-    """Whether a server over HTTP has forgotten the session: it was restarted, and refused the call.
+def _is_closed(error: MCPError) -> bool:
+    """Whether the SDK says that the connection has ended."""
+    from mcp_types import CONNECTION_CLOSED
 
-    The SDK has no code for that, but words of its own.
-    """
-    return error.message == "Session terminated"
+    return error.code == CONNECTION_CLOSED
 
 
 async def _all_tools(client: Client) -> Sequence[Tool]:
