@@ -245,6 +245,16 @@ def test_values_of_env_are_not_in_what_a_server_said_last() -> None:
         ToolRegistry([tools])
 
 
+def test_half_a_secret_at_the_beginning_of_what_is_kept_is_left_out() -> None:
+    code = (
+        "import os, sys; sys.stderr.write((os.environ['API_KEY'] + '\\n') * 5000); sys.exit('bye')"
+    )
+    tools = MCPTools.stdio(sys.executable, ["-c", code], {"API_KEY": SECRET * 40})
+    with pytest.raises(ConfigError, match=r"\*\*\* \| bye") as told:
+        ToolRegistry([tools])
+    assert "sesame-1234" not in str(told.value)
+
+
 async def test_a_function_gives_env_where_the_server_is_started(runtime: str) -> None:
     async def env() -> Mapping[str, str]:
         return {"FROM_A_FUNCTION": SECRET}

@@ -161,3 +161,30 @@ async def test_an_inline_tool_may_ask_a_human(runtime: str) -> None:
             "asks": "yes",
             "in_a_task": "1",
         }
+
+
+class Notebook:
+    """A tool that keeps a file open in the process of its agent."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def __call__(self, line: str) -> int:
+        """Write a line down."""
+        write_pid(f"{self._path}.open")
+        return os.getpid()
+
+    async def aclose(self) -> None:
+        """Close the file."""
+        write_pid(f"{self._path}.closed")
+
+
+async def test_what_an_inline_tool_keeps_open_is_closed_with_its_agent_where_it_was_opened(
+    runtime: str, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "notebook")
+    note = Tool(Notebook(path), name="note", inline=True)
+    async with player(runtime, note, in_a_task) as agent:
+        await within(agent.arun(script([("note", {"line": "a"})], "done")))
+        assert not exists(f"{path}.closed")
+    assert Path(f"{path}.closed").read_text() == Path(f"{path}.open").read_text()

@@ -212,6 +212,7 @@ class StderrTail:
     def __init__(self) -> None:
         self._kept = bytearray()
         self._read_fd = -1
+        self._is_cut = False
         self._is_closed = False
 
     @property
@@ -223,10 +224,11 @@ class StderrTail:
 
     @property
     def text(self) -> str:
-        """What was written last, up to now."""
+        """The lines written last, up to now: whole ones, for half a secret is not recognised."""
         if self._read_fd >= 0:
             self._take()
-        return self._kept.decode(errors="replace").strip()
+        kept = self._kept.partition(b"\n")[2] if self._is_cut else self._kept
+        return kept.decode(errors="replace").strip()
 
     def __enter__(self) -> Any:
         self._read_fd, write_fd = os.pipe()
@@ -247,6 +249,7 @@ class StderrTail:
         try:
             while piece := os.read(self._read_fd, 65_536):
                 self._kept += piece
+                self._is_cut = self._is_cut or len(self._kept) > TAIL_BYTES
                 del self._kept[:-TAIL_BYTES]
         except BlockingIOError:
             return

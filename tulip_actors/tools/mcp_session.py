@@ -115,10 +115,7 @@ class Session:
         return self.redactor(said) + self.last_words()
 
     def last_words(self) -> str:
-        """The end of the server's standard error, as a part of a sentence; empty if there is none.
-
-        Lines are kept whole: half a secret would not be recognised.
-        """
+        """The end of the server's standard error, as a part of a sentence; empty without one."""
         lines = self.stderr.text.splitlines()[-LAST_LINES:]
         return self.redactor("; its last words: " + " | ".join(lines)) if lines else ""
 
