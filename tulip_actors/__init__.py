@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TerminateEvent,
         ThinkEvent,
         ToolCompleteEvent,
+        ToolProgressEvent,
         ToolStartEvent,
         TulipEvent,
     )
@@ -153,6 +154,7 @@ _NAMES_OF = {
         "TerminateEvent",
         "ThinkEvent",
         "ToolCompleteEvent",
+        "ToolProgressEvent",
         "ToolStartEvent",
         "TulipEvent",
     ),
@@ -285,6 +287,7 @@ __all__ = [
     "ToolExecution",
     "ToolLost",
     "ToolNotFound",
+    "ToolProgressEvent",
     "ToolResult",
     "ToolStartEvent",
     "ToolVetoed",

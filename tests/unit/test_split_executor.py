@@ -146,7 +146,8 @@ async def test_what_an_inline_body_calls_runs_here_and_is_told(
     assert [u.key for u in told if isinstance(u, CallSubmitted)] == [HERE.child(0)]
     assert [u.key for u in told if isinstance(u, CallFinished)] == [HERE.child(0), HERE]
     assert tasks.submitted == []
-    assert (await split.status([HERE.child(0)]))[HERE.child(0)] is CallStatus.FINISHED
+    await split.status([HERE.child(0)])
+    assert tasks.asked == [], "the others have never heard of it"
 
 
 async def test_cancel_status_and_release_reach_the_one_that_runs_the_call(
@@ -172,9 +173,12 @@ async def test_the_name_of_its_memory_is_new_when_that_of_either_is(tasks: Tasks
     assert all("tasks" in name for name in names)
 
 
-async def test_queued_calls_of_both_are_counted(split: SplitExecutor) -> None:
-    split.submit([request("waits_for_ever", HERE)])
-    assert split.queued == 4
+async def test_queued_calls_of_both_are_counted(tasks: Tasks) -> None:
+    one_at_a_time = InlineExecutor(lambda toolset: TOOLS, "node", 1)
+    split = SplitExecutor(one_at_a_time, tasks)
+    split.submit([request("waits_for_ever", HERE), request("thread_name", HERE._replace(slot=2))])
+    assert split.queued == 1 + tasks.queued
+    await split.close()
 
 
 async def test_what_the_others_raise_is_raised_where_the_updates_are_read(

@@ -2,7 +2,8 @@
 
 The calls that an inline body makes through its `ToolContext` run in this process too, whatever
 their tools' kind: `others` tells a host how a call ended, but not the value that the waiting body
-needs. A tool that fans out over the cluster must not be inline itself.
+needs. A tool that fans out over the cluster must not be inline itself. An agent's `max_concurrency`
+bounds either of the two, not their sum.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -20,7 +20,13 @@ from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import Runnable, RunStore
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.inline import kept_in, recorded_requests, stop_host, tools_of
+from tulip_actors.host.inline import (
+    kept_in,
+    max_concurrency_of,
+    recorded_requests,
+    stop_host,
+    tools_of,
+)
 from tulip_actors.host.inline_executor import InlineExecutor
 from tulip_actors.host.ports import AgentStatus, HostPorts
 from tulip_actors.host.run_host import RunHost
@@ -33,7 +39,6 @@ from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import pack, pack_outcome, unpack
 from tulip_actors.runtime.service_clients import ClusterBusLog, ClusterRunStore
-from tulip_actors.tools.decorator import Tool
 
 POLL_S = 10.0
 PAGE_EVENTS = 512
@@ -161,7 +166,7 @@ class AgentActor:
         self._loop = asyncio.get_running_loop()
         try:
             runnable = cast(Runnable[object], unpack(self._packed))
-            executor = self._executor(dict(tools_of(runnable)))
+            executor = self._executor(runnable)
             announced = self._services().announce.remote(
                 self._id, self._name, self._namespace, _node_id(), os.getpid()
             )
@@ -180,14 +185,15 @@ class AgentActor:
             self._starting = None
         return self._host
 
-    def _executor(self, tools: Mapping[str, Tool]) -> QueueingExecutor:
+    def _executor(self, runnable: Runnable[object]) -> QueueingExecutor:
         """Where the calls run: in this process those of inline tools, all others in tasks."""
+        tools, max_concurrency = dict(tools_of(runnable)), max_concurrency_of(runnable)
         kinds = {tool.policy.kind for tool in tools.values()}
-        inline = InlineExecutor(lambda toolset: tools, _node_id())
+        inline = InlineExecutor(lambda toolset: tools, _node_id(), max_concurrency)
         if kinds == {CallKind.INLINE}:
             return inline
         tasks = DispatcherExecutor(
-            self._id, self._dispatcher, {self._id: pack(dict(tools), "the tools")}
+            self._id, self._dispatcher, {self._id: pack(tools, "the tools")}, max_concurrency
         )
         if tools:
             tasks.warm()
