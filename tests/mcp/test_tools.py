@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -11,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.conftest import LIGHT_SERVER, SDK_SERVER, Listening, light
-from tests.runtime.support import play, script, within
+from tests.mcp.conftest import LIGHT_SERVER, SDK_SERVER, Listening, is_alive, light
+from tests.runtime.support import eventually, play, script, within
 from tulip_actors import (
     Agent,
     ConfigError,
@@ -143,18 +144,21 @@ async def test_what_the_server_refuses_is_an_error_of_the_call(tools: ToolRegist
         await tools["add"](a="text")
 
 
-async def test_a_tool_of_ours_may_call_one_of_a_server(runtime: str) -> None:
-    add = next(one for one in light().expand() if one.name == "add")
+async def test_a_tool_of_ours_may_call_one_of_a_server_which_ends_with_it(runtime: str) -> None:
+    by_name = {one.name: one for one in light().expand()}
 
     @tool
     async def sums(upto: int, ctx: ToolContext) -> list[object]:
         """Add 1 to each, by the server."""
-        return await ctx.map(add, [{"a": n} for n in range(upto)])
+        sums = await ctx.map(by_name["add"], [{"a": n} for n in range(upto)])
+        return [await ctx.call(by_name["pid"]), *sums]
 
     async with Agent(FunctionModel(play), [sums], runtime=runtime) as agent:
         result = await within(agent.arun(script([("sums", {"upto": 3})], "done")))
-        assert result.tool_executions[0].result == '["1","2","3"]'
-    await close_tools([add])
+    pid, *added = json.loads(result.tool_executions[0].result or "")
+    assert added == ["1", "2", "3"]
+    await close_tools(by_name.values())
+    await eventually(lambda: not is_alive(int(pid)), "the server is gone")
 
 
 # what keeps a server from being used
