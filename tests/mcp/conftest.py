@@ -61,13 +61,6 @@ def listening() -> Iterator[Listening]:
     made.kill()
 
 
-@pytest.fixture
-def listening_legacy() -> Iterator[Listening]:
-    made = Listening("--legacy")
-    yield made
-    made.kill()
-
-
 def light(*flags: str, **options: Any) -> MCPTools:
     """The server that starts in a moment."""
     return MCPTools.stdio(sys.executable, [LIGHT_SERVER, *flags], **options)
