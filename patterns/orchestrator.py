@@ -22,6 +22,7 @@ from tulip_actors import (
     AgentState,
     ChatModel,
     ConfigError,
+    MCPTools,
     Message,
     ModelAuthError,
     OrchestratorDecisionEvent,
@@ -53,7 +54,7 @@ class Specialist:
         specialist_type: str | None = None,
         description: str = "",
         system_prompt: str | None = None,
-        tools: Sequence[Tool | Callable[..., object]] = (),
+        tools: Sequence[Tool | MCPTools | Callable[..., object]] = (),
         model: ChatModel | str | None = None,
         **agent_options: Any,
     ) -> None:

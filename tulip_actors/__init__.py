@@ -113,6 +113,9 @@ if TYPE_CHECKING:
         ToolContext,
         tool,
     )
+    from tulip_actors.tools.mcp import (
+        MCPTools,
+    )
 
 _NAMES_OF = {
     "tulip_actors.agent": (
@@ -132,6 +135,7 @@ _NAMES_OF = {
         "ToolContext",
         "tool",
     ),
+    "tulip_actors.tools.mcp": ("MCPTools",),
     "tulip_actors.core.events": (
         "AgentEvent",
         "AllEvents",
@@ -238,6 +242,7 @@ __all__ = [
     "InterruptEvent",
     "InterruptNotPending",
     "LoopEvent",
+    "MCPTools",
     "Message",
     "MissingExtra",
     "ModelAuthError",

@@ -17,8 +17,9 @@ EXPECTED = {
     0: "They add up to 2870.",
     1: "[complete] It is eligible.",
     2: "interrupted ['Refund R-42?']\nRF-58291",
-    3: "I may not do that. ['Error: delete was not called: only files below scratch/",
-    4: "True {'pricing': '40.00', 'policy': 'Returns within 30 days.'}",
+    3: '"time_difference":"+9.0h"',
+    4: "I may not do that. ['Error: delete was not called: only files below scratch/",
+    5: "True {'pricing': '40.00', 'policy': 'Returns within 30 days.'}",
 }
 
 

@@ -26,6 +26,7 @@ from tulip_actors.memory.checkpointer import BaseCheckpointer, newest_first, sta
 from tulip_actors.memory.fold import checkpoints
 from tulip_actors.tools.context import ToolContext
 from tulip_actors.tools.decorator import Tool
+from tulip_actors.tools.group import ToolGroup
 
 
 class LoopOptions(TypedDict, total=False):
@@ -66,7 +67,7 @@ class Agent(Runner[AgentResult]):
     def __init__(
         self,
         model: ChatModel | str,
-        tools: Sequence[Tool | Callable[..., object]] = (),
+        tools: Sequence[Tool | ToolGroup | Callable[..., object]] = (),
         system_prompt: SystemPrompt | None = None,
         *,
         name: str | None = None,

@@ -26,6 +26,7 @@ from tulip_actors.memory.run_store import MemoryRunStore
 from tulip_actors.models.registry import get_model
 from tulip_actors.testing.doubles import RecordingModel
 from tulip_actors.tools.decorator import Tool
+from tulip_actors.tools.group import close_tools
 
 NODE_ID = "inline"
 RUNS_KEPT = 10_000
@@ -163,10 +164,10 @@ class InlineClient:
         here = asyncio.get_running_loop()
         for loop, host in hosts:
             if loop is here:
-                await host.stop(drain_s)
+                await stop_host(host, drain_s)
             elif loop.is_running():
                 await asyncio.wrap_future(
-                    asyncio.run_coroutine_threadsafe(host.stop(drain_s), loop)
+                    asyncio.run_coroutine_threadsafe(stop_host(host, drain_s), loop)
                 )
 
     def _forget_closed_loops(self) -> None:
@@ -190,6 +191,12 @@ class InlineClient:
                     queued=lambda: executor.queued,
                 )
             return self._hosts[loop]
+
+
+async def stop_host(host: RunHost, drain_s: float) -> None:
+    """Stop a host, on its loop, and close what its agent's inline tools keep open there."""
+    await host.stop(drain_s)
+    await close_tools(tools_of(host.runnable).values())
 
 
 def recorded_requests(runnable: Runnable[object]) -> Sequence[object]:

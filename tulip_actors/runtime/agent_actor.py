@@ -15,13 +15,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+from tulip_actors.core.calls import CallKind
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import Runnable, RunStore
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.inline import kept_in, max_concurrency_of, recorded_requests, tools_of
+from tulip_actors.host.inline import (
+    kept_in,
+    max_concurrency_of,
+    recorded_requests,
+    stop_host,
+    tools_of,
+)
+from tulip_actors.host.inline_executor import InlineExecutor
 from tulip_actors.host.ports import AgentStatus, HostPorts
 from tulip_actors.host.run_host import RunHost
+from tulip_actors.host.split_executor import QueueingExecutor, SplitExecutor
 from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.memory.backends.memory import MemoryCheckpointer
 from tulip_actors.models.registry import get_model
@@ -114,8 +123,7 @@ class AgentActor:
 
     async def stop(self, drain_s: float) -> None:
         """End all runs; the actor is then ended by who asked."""
-        host = await self._ready()
-        await host.stop(drain_s)
+        await stop_host(await self._ready(), drain_s)
         await ask(self._services().leave.remote(self._id), "the services actor")
 
     async def records(self, thread_id: str) -> Sequence[Record]:
@@ -158,15 +166,7 @@ class AgentActor:
         self._loop = asyncio.get_running_loop()
         try:
             runnable = cast(Runnable[object], unpack(self._packed))
-            tools = dict(tools_of(runnable))
-            executor = DispatcherExecutor(
-                self._id,
-                self._dispatcher,
-                {self._id: pack(tools, "the tools")},
-                max_concurrency_of(runnable),
-            )
-            if tools:
-                executor.warm()
+            executor = self._executor(runnable)
             announced = self._services().announce.remote(
                 self._id, self._name, self._namespace, _node_id(), os.getpid()
             )
@@ -184,6 +184,20 @@ class AgentActor:
         finally:
             self._starting = None
         return self._host
+
+    def _executor(self, runnable: Runnable[object]) -> QueueingExecutor:
+        """Where the calls run: in this process those of inline tools, all others in tasks."""
+        tools, max_concurrency = dict(tools_of(runnable)), max_concurrency_of(runnable)
+        kinds = {tool.policy.kind for tool in tools.values()}
+        inline = InlineExecutor(lambda toolset: tools, _node_id(), max_concurrency)
+        if kinds == {CallKind.INLINE}:
+            return inline
+        tasks = DispatcherExecutor(
+            self._id, self._dispatcher, {self._id: pack(tools, "the tools")}, max_concurrency
+        )
+        if tools:
+            tasks.warm()
+        return SplitExecutor(inline, tasks) if CallKind.INLINE in kinds else tasks
 
     def _store(self, runnable: Runnable[object]) -> RunStore:
         """Where the agent's threads are: what it was given, or the cluster's memory."""

@@ -15,6 +15,7 @@ from tulip_actors.core.frozen import FrozenDict, Json, freeze, freeze_object
 from tulip_actors.errors import ConfigError
 from tulip_actors.tools.policy import ToolOptions, policy_of
 from tulip_actors.tools.schema import describe, signature_of
+from tulip_actors.tools.signature import Signature
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
@@ -24,7 +25,8 @@ class Tool:
 
     `idempotent`: within a thread, a second call with equal arguments is served the first one's
     result. `is_async` tells how the body is run: coroutines share an event loop, plain functions
-    get a thread or a task of their own.
+    get a thread or a task of their own. `signature` is for a function that does not tell what it
+    takes.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Tool:
         description: str | None = None,
         idempotent: bool = False,
         requires_approval: bool = False,
+        signature: Signature | None = None,
         **options: Unpack[ToolOptions],
     ) -> None:
         self.fn = fn
@@ -48,7 +51,7 @@ class Tool:
         self.idempotent = idempotent
         self.requires_approval = requires_approval
         self.is_async = is_coroutine_function(fn)
-        self.signature = signature_of(fn, self.name)
+        self.signature: Signature = signature or signature_of(fn, self.name)
         self.policy = policy_of(
             self.name,
             options,

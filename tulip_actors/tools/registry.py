@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from tulip_actors.core.calls import ToolSpec
 from tulip_actors.errors import ConfigError, ToolNotFound
 from tulip_actors.tools.decorator import Tool
+from tulip_actors.tools.group import ToolGroup
 
 
 class ToolRegistry(Mapping[str, Tool]):
-    """Read-only once made. Plain functions are wrapped; two tools of one name are refused."""
+    """Read-only once made. Plain functions are wrapped, and groups expanded; two tools of one name
+    are refused."""
 
-    def __init__(self, tools: Iterable[Tool | Callable[..., object]] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool | ToolGroup | Callable[..., object]] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        for item in tools:
-            one = item if isinstance(item, Tool) else _wrapped(item)
+        for one in _expanded(tools):
             if one.name in self._tools:
                 raise ConfigError(f"tools: two tools are named {one.name!r}; rename one")
             self._tools[one.name] = one
@@ -36,6 +37,16 @@ class ToolRegistry(Mapping[str, Tool]):
 
     def __len__(self) -> int:
         return len(self._tools)
+
+
+def _expanded(items: Iterable[object]) -> Iterator[Tool]:
+    for item in items:
+        if isinstance(item, Tool):
+            yield item
+        elif isinstance(item, ToolGroup):
+            yield from item.expand()
+        else:
+            yield _wrapped(item)
 
 
 def _wrapped(item: object) -> Tool:
