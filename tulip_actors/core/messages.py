@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tulip_actors.core.frozen import EMPTY, JsonObject, clean_text, freeze_object
+from tulip_actors.core.frozen import EMPTY, FrozenDict, JsonObject, clean_text, freeze_object
+from tulip_actors.core.quick import quick_init
 
 
 class Role(StrEnum):
@@ -21,6 +22,7 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A model's wish to call a tool.
@@ -36,8 +38,9 @@ class ToolCall:
     malformed: str | None = None
 
     def __post_init__(self) -> None:
-        frozen = freeze_object(self.arguments, f"arguments of {self.name}")
-        object.__setattr__(self, "arguments", frozen)
+        if type(self.arguments) is not FrozenDict:
+            frozen = freeze_object(self.arguments, f"arguments of {self.name}")
+            object.__setattr__(self, "arguments", frozen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class ToolResult:
     is_error: bool = False
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation.

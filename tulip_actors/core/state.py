@@ -16,10 +16,11 @@ from typing import Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from tulip_actors.core.frozen import EMPTY, Json, JsonObject, freeze_object
+from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, JsonObject, freeze_object
 from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.history import History
 from tulip_actors.core.messages import Message
+from tulip_actors.core.quick import quick_init
 from tulip_actors.errors import NotSerialisable
 
 CHECKPOINT_VERSION = 1
@@ -28,6 +29,7 @@ Usage: TypeAlias = Mapping[str, int]
 """`prompt_tokens`, `completion_tokens`, `total_tokens`."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolExecution:
     """A tool call that got its one result: `result` on success, `error` otherwise.
@@ -47,8 +49,9 @@ class ToolExecution:
     run_id: str = ""
 
     def __post_init__(self) -> None:
-        frozen = freeze_object(self.arguments, f"arguments of {self.tool_name}")
-        object.__setattr__(self, "arguments", frozen)
+        if type(self.arguments) is not FrozenDict:
+            frozen = freeze_object(self.arguments, f"arguments of {self.tool_name}")
+            object.__setattr__(self, "arguments", frozen)
 
     @property
     def success(self) -> bool:
