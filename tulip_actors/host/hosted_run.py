@@ -140,7 +140,7 @@ class HostedRun:
         if self._sink.terminated:
             return
         stamped = self._sink.emit(event)
-        if self._watchers.any:
+        if self._watchers.watching:
             self._watchers.show(stamped)
 
     def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
@@ -150,7 +150,7 @@ class HostedRun:
     @property
     def has_news(self) -> bool:
         """See `RunContext`."""
-        return bool(self._new_metadata) or self._watchers.failed
+        return bool(self._new_metadata) or self._watchers.failure is not None
 
     def raise_watcher_failure(self) -> None:
         """See `RunContext`."""
