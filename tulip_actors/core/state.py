@@ -7,7 +7,7 @@ sequences are `History` views, and the running sums that conditions ask for are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -132,17 +132,28 @@ class AgentState:
 
     def with_tool_execution(self, execution: ToolExecution) -> AgentState:
         """The state with one more finished call; one of an earlier run is kept, not counted."""
-        executions = self.tool_executions.with_items(execution)
-        if execution.run_id != self.run_id:
-            return self._changed(tool_executions=executions)
-        name, called, succeeded = execution.tool_name, self.tools_called, self.tools_succeeded
+        return self.with_results((execution,), ())
+
+    def with_results(
+        self, executions: Iterable[ToolExecution], messages: Iterable[Message]
+    ) -> AgentState:
+        """The state with finished calls, as `with_tool_execution` adds them, and messages."""
+        made, called, succeeded = self.calls_made, self.tools_called, self.tools_succeeded
+        for execution in executions:
+            name = execution.tool_name
+            if execution.run_id != self.run_id:
+                continue
+            made += 1
+            if name not in called:
+                called |= {name}
+            if execution.error is None and name not in succeeded:
+                succeeded |= {name}
         return self._changed(
-            tool_executions=executions,
-            calls_made=self.calls_made + 1,
-            tools_called=called if name in called else called | {name},
-            tools_succeeded=succeeded | {name}
-            if execution.success and name not in succeeded
-            else succeeded,
+            tool_executions=self.tool_executions.with_items(*executions),
+            messages=self.messages.with_items(*messages),
+            calls_made=made,
+            tools_called=called,
+            tools_succeeded=succeeded,
         )
 
     def with_reasoning_step(self, step: ReasoningStep) -> AgentState:

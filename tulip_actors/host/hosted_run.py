@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from random import Random
+from typing import Any
 
 from tulip_actors.core.calls import (
     CallEmitted,
@@ -106,9 +107,9 @@ class HostedRun:
         """See `RunContext`."""
         return self._records
 
-    async def executor_id(self) -> str:
+    def executor_id(self) -> Coroutine[Any, Any, str]:
         """See `RunContext`."""
-        return await self._ports.executor.incarnation()
+        return self._ports.executor.incarnation()
 
     # events and records
 
@@ -186,9 +187,10 @@ class HostedRun:
     def record(self, *records: Record) -> None:
         """See `RunContext`."""
         assert self._writer is not None, "the run has begun"
+        self._records.extend(records)
         for record in records:
-            self._records.append(record)
-            self.responses_recorded += isinstance(record, ModelTurn)
+            if type(record) is ModelTurn:
+                self.responses_recorded += 1
         self._writer.add(records)
 
     async def thread_records(self) -> Sequence[Record]:
@@ -198,14 +200,14 @@ class HostedRun:
         records = await self._ports.store.read(self.thread_id)
         return [record for record in records if record.run_id != self.run_id]
 
-    async def durable(self) -> None:
+    def durable(self) -> Coroutine[Any, Any, None]:
         """See `RunContext`."""
         assert self._writer is not None, "the run has begun"
-        await self._writer.durable()
+        return self._writer.durable()
 
-    async def reach(self, point: str) -> None:
+    def reach(self, point: str) -> Coroutine[Any, Any, None]:
         """See `RunContext`."""
-        await self._ports.faults.reach(point, self.run_id)
+        return self._ports.faults.reach(point, self.run_id)
 
     # effects
 
@@ -284,7 +286,7 @@ class HostedRun:
 
     def call_tools(self, requests: Sequence[ToolRequest]) -> MadeCalls:
         """See `RunContext`."""
-        return self._calls.make(requests)
+        return MadeCalls(self._calls, requests)
 
     def _hear(self, report: CallReport) -> None:
         """What a body tells. Taken where its call is followed, so in order with what becomes of it,
