@@ -22,6 +22,9 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
+_ASSISTANT = Role.ASSISTANT  # to look a member of an Enum up takes long
+
+
 @quick_init
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -94,7 +97,7 @@ class Message:
         reasoning: str | None = None,
     ) -> Message:
         """What the model says, with the calls it wants made."""
-        return cls(Role.ASSISTANT, content, tool_calls, reasoning=reasoning)
+        return cls(_ASSISTANT, content, tool_calls, None, None, reasoning)
 
     @classmethod
     def tool(cls, result: ToolResult) -> Message:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from itertools import islice
 from typing import Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,6 +23,7 @@ from tulip_actors.core.quick import quick_init
 from tulip_actors.errors import NotSerialisable
 
 CHECKPOINT_VERSION = 1
+_new, _set = object.__new__, object.__setattr__
 
 Usage: TypeAlias = Mapping[str, int]
 """`prompt_tokens`, `completion_tokens`, `total_tokens`."""
@@ -118,13 +118,16 @@ class AgentState:
         """
         values = self.__dict__.copy()
         values.update(changes)
-        copy = object.__new__(type(self))
-        object.__setattr__(copy, "__dict__", values)
+        copy = _new(self.__class__)
+        _set(copy, "__dict__", values)
         return copy
 
-    def with_message(self, message: Message) -> AgentState:
-        """The state with one more message."""
-        return self._changed(messages=self.messages.with_items(message))
+    def with_message(self, message: Message, usage: Usage | None = None) -> AgentState:
+        """The state with one more message, and with what it took to get it."""
+        messages = self.messages.with_items(message)
+        if usage is None:
+            return self._changed(messages=messages)
+        return self._changed(messages=messages, **self._spent(usage))
 
     def with_messages(self, *messages: Message) -> AgentState:
         """The state with more messages, in order."""
@@ -194,21 +197,23 @@ class AgentState:
 
     def with_token_usage(self, usage: Usage | None) -> AgentState:
         """The state with a model call's usage added; None (unmetered) changes nothing."""
-        if usage is None:
-            return self
+        return self if usage is None else self._changed(**self._spent(usage))
+
+    def _spent(self, usage: Usage) -> dict[str, object]:
+        """The fields that a model call's usage changes."""
         prompt = usage.get("prompt_tokens", 0)
         completion = usage.get("completion_tokens", 0)
-        return self._changed(
-            prompt_tokens_used=self.prompt_tokens_used + prompt,
-            completion_tokens_used=self.completion_tokens_used + completion,
-            total_tokens_used=self.total_tokens_used
-            + usage.get("total_tokens", prompt + completion),
-            metered=True,
-        )
+        total = usage.get("total_tokens", prompt + completion)
+        return {
+            "prompt_tokens_used": self.prompt_tokens_used + prompt,
+            "completion_tokens_used": self.completion_tokens_used + completion,
+            "total_tokens_used": self.total_tokens_used + total,
+            "metered": True,
+        }
 
     def said_last(self) -> Iterator[Message]:
         """The messages of this run since its opening, newest first."""
-        return islice(reversed(self.messages), max(0, len(self.messages) - self.opening_length))
+        return self.messages.newest(self.opening_length)
 
     @property
     def executions_of_turn(self) -> tuple[ToolExecution, ...]:

@@ -27,7 +27,7 @@ class HookChain:
     """Calls the hooks of an agent. What a hook raises is raised to the node that called.
 
     `sees_events` tells whether any hook wants every event, `steers_tools` whether any looks at tool
-    calls.
+    calls, and so on: what nobody looks at need not be told, and then costs nothing.
     """
 
     def __init__(self, hooks: Sequence[HookProvider] = ()) -> None:
@@ -43,6 +43,7 @@ class HookChain:
         self._event = _overriding(ordered, "on_event")
         self.sees_events = bool(self._event)
         self.steers_tools = bool(self._before_tool or self._after_tool)
+        self.steers_models = bool(self._before_model or self._after_model)
 
     async def before_invocation(self, prompt: str, state: AgentState) -> AgentState:
         """The state a run begins with."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from random import Random
+from threading import get_ident
 from typing import Any
 
 from tulip_actors.core.calls import (
@@ -73,7 +73,7 @@ class HostedRun:
         self.run_id = request.run_id
         self.agent_id = host_id
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self.clock: Clock = ports.clock
         self.feed = Feed()
         self.cancel_requested = False
@@ -128,7 +128,7 @@ class HostedRun:
             raise not_an_event(event)
         if isinstance(event, TerminateEvent):
             raise ConfigError("a TerminateEvent ends the stream and is the loop's own to emit")
-        if threading.get_ident() == self._thread:
+        if get_ident() == self._thread:
             self._emit(event)
         else:
             self._loop.call_soon_threadsafe(self._emit, event)
