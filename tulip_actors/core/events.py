@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -64,18 +64,6 @@ class TulipEvent(BaseModel):
 
     provisional: ClassVar[bool] = False
     """True for chunks: a recovered run may take them back and emit the turn again."""
-
-    def unstamped(self) -> Self:
-        """This event without a source: itself, unless it was emitted once already."""
-        return self if self.source is None else self.model_copy(update={"source": None})
-
-    def stamp(self, source: EventSource) -> None:
-        """Give this event its source.
-
-        That happens once in its life, so it is no change that anybody could see between two looks;
-        a copy of every event would double its cost.
-        """
-        self.__dict__["source"] = source
 
 
 class ThinkEvent(TulipEvent):

@@ -141,10 +141,11 @@ class AgentState:
         self, executions: Iterable[ToolExecution], messages: Iterable[Message]
     ) -> AgentState:
         """The state with finished calls, as `with_tool_execution` adds them, and messages."""
-        made, called, succeeded = self.calls_made, self.tools_called, self.tools_succeeded
+        run_id, made = self.run_id, self.calls_made
+        called, succeeded = self.tools_called, self.tools_succeeded
         for execution in executions:
             name = execution.tool_name
-            if execution.run_id != self.run_id:
+            if execution.run_id != run_id:
                 continue
             made += 1
             if name not in called:

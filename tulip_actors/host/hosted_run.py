@@ -16,12 +16,17 @@ from tulip_actors.core.calls import (
     CallEmitted,
     CallReport,
     ToolRequest,
-    ToolUpdate,
 )
 from tulip_actors.core.codec import unpack_event
 from tulip_actors.core.current import checked_entry, not_an_event, principal_of, serving
 from tulip_actors.core.defaults import derived_id
-from tulip_actors.core.events import TerminateEvent, TulipEvent
+from tulip_actors.core.events import (
+    TerminateEvent,
+    ThinkEvent,
+    ToolCompleteEvent,
+    ToolStartEvent,
+    TulipEvent,
+)
 from tulip_actors.core.frozen import EMPTY, Json
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
@@ -47,6 +52,8 @@ from tulip_actors.host.thread_lines import Place, ThreadLines
 from tulip_actors.host.watchers import Watchers
 from tulip_actors.models.accumulate import as_response
 
+_OF_EVERY_TURN = frozenset({ThinkEvent, ToolStartEvent, ToolCompleteEvent})
+"""Classes of events that need no look at what else they are."""
 LEASE_S = 60.0
 """How long a thread stays ours without a sign of life; renewed at a third of it."""
 
@@ -58,7 +65,10 @@ CHILD_END_S = 5.0
 
 
 class HostedRun:
-    """A run's context. Made by `RunHost`, which also ends it."""
+    """A run's context. Made by `RunHost`, which also ends it.
+
+    `deliver` hands an update of the executor to whoever made the call.
+    """
 
     def __init__(
         self,
@@ -90,6 +100,7 @@ class HostedRun:
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
         self._calls = CallsInFlight(ports.executor, self._hear)
+        self.deliver = self._calls.deliver
         self._lines = lines
         self._place: Place | None = None
         if request.on_busy == "wait" and request.answer is None:
@@ -124,10 +135,11 @@ class HostedRun:
 
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`. A watcher that raises never tears out the node that emits."""
-        if not isinstance(event, TulipEvent):
-            raise not_an_event(event)
-        if isinstance(event, TerminateEvent):
-            raise ConfigError("a TerminateEvent ends the stream and is the loop's own to emit")
+        if type(event) not in _OF_EVERY_TURN:
+            if not isinstance(event, TulipEvent):
+                raise not_an_event(event)
+            if isinstance(event, TerminateEvent):
+                raise ConfigError("a TerminateEvent ends the stream and is the loop's own to emit")
         if get_ident() == self._thread:
             self._emit(event)
         else:
@@ -424,10 +436,6 @@ class HostedRun:
         """Keep the thread's lease, if there is one yet."""
         if self.begun:
             await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
-
-    def deliver(self, update: ToolUpdate) -> None:
-        """Hand an update of the executor to whoever made the call."""
-        self._calls.deliver(update)
 
     def _still_wanted(self) -> None:
         if self.cancel_requested:

@@ -55,20 +55,28 @@ class RunSink:
         self.next_seq = next_seq
 
     def emit(self, event: TulipEvent) -> TulipEvent:
-        """Stamp and take an event of this run; returns it stamped. None is taken after the last."""
+        """Stamp and take an event of this run; returns it stamped. None is taken after the last.
+
+        It is stamped in place: that happens once in its life, so it is no change that anybody could
+        see between two looks, and a copy would double its cost. One that was emitted before keeps
+        its first source and is copied.
+        """
         if self.terminated:
             return event
+        values = event.__dict__
+        if values["source"] is not None:
+            event = event.model_copy(update={"source": None})
+            values = event.__dict__
         seq = self.next_seq
         self.next_seq = seq + 1
-        stamped = event.unstamped()
-        packed = pack_stamped(stamped, self._packed_source, seq)
-        stamped.stamp(self._source.numbered(seq))
-        emitted = Emitted(self._source.run_id, seq, stamped, packed)
-        if isinstance(event, TerminateEvent):
+        packed = pack_stamped(event, self._packed_source, seq)
+        source = values["source"] = self._source.numbered(seq)
+        emitted = Emitted(source.run_id, seq, event, packed)
+        if type(event) is TerminateEvent:
             self._last, self.terminated = emitted, True
         else:
             self._take(emitted, own=True)
-        return stamped
+        return event
 
     def forward(self, entries: Sequence[Emitted]) -> None:
         """Pass on a member's events: on this run's stream only, they are on the bus already."""

@@ -46,9 +46,7 @@ def request_for(
         state.metadata,
         ctx.principal,
     )
-    return ToolRequest(
-        key, tool.name, tool_call_id, arguments, scope, setup.toolset, demand=tool.demand
-    )
+    return ToolRequest(key, tool.name, tool_call_id, arguments, scope, setup.toolset, tool.demand)
 
 
 async def _steered(turn: Turn, call: ToolCall, tool: Tool, arguments: FrozenDict) -> FrozenDict:
