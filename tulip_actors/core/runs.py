@@ -17,12 +17,14 @@ from tulip_actors.core.frozen import EMPTY, Json, JsonObject
 from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message
+from tulip_actors.core.quick import quick_init
 from tulip_actors.core.state import ToolExecution
 
 OnBusy: TypeAlias = Literal["refuse", "wait"]
 """What a run does whose thread another run holds."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
     """A model's answer. `usage` is None when the provider reported none."""
@@ -131,6 +133,7 @@ class MetadataSet:
     kind: Literal["metadata_set"] = "metadata_set"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
     """A model answered. `key` tells the loop's own turns ("turn:3/1") from others ("summary").
@@ -149,6 +152,7 @@ class ModelTurn:
     kind: Literal["model_turn"] = "model_turn"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Intent:
     """A call that is about to be made."""
@@ -159,6 +163,7 @@ class Intent:
     arguments: JsonObject
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolIntents:
     """The calls of one turn, written before any of them is submitted.
@@ -174,6 +179,7 @@ class ToolIntents:
     kind: Literal["tool_intents"] = "tool_intents"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
     """A call has its result. A refused one is in the conversation, but not counted."""

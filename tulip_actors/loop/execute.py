@@ -9,7 +9,7 @@ in.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tulip_actors.core.calls import (
     CallFinished,
@@ -19,7 +19,7 @@ from tulip_actors.core.calls import (
     ToolOutcome,
     ToolRequest,
 )
-from tulip_actors.core.events import InterruptEvent, ToolStartEvent
+from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.frozen import Json, canonical
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.ports import RunContext
@@ -31,6 +31,7 @@ from tulip_actors.loop.admit import admit, request_for
 from tulip_actors.loop.nodes import HookRaised, NodeTorn, Setup, TurnPaused
 from tulip_actors.loop.turn import (
     CANCELLED,
+    Slot,
     Turn,
     announce,
     close_children,
@@ -63,16 +64,16 @@ async def execute(
     far when the run is cancelled meanwhile, or when a hook raises: calls that had not ended are
     closed with an error.
     """
-    turn = Turn(setup, state, ctx, state.messages[-1].tool_calls)
+    turn = Turn.of(setup, state, ctx)
     try:
         if pending is not None:
             _restore(turn, pending)
         for slots in _waves(turn):
-            requests = await _admit(turn, slots)
-            if requests:
-                await _store_intents(turn, requests)
-                announce(turn, requests)
-                await _follow(turn, requests)
+            admitted = await _admit(turn, slots)
+            if admitted:
+                await _store_intents(turn, admitted)
+                announce(turn, admitted)
+                await _follow(turn, admitted)
     except TurnPaused:
         raise
     except (asyncio.CancelledError, Exception) as raised:
@@ -86,73 +87,60 @@ async def execute(
 
 def _restore(turn: Turn, pending: PendingTurn) -> None:
     """Take over what is recorded of the turn: results, open questions, and calls that asked."""
-    for slot, finished in pending.executions.items():
-        turn.executions[slot] = finished.execution
-        if not finished.is_counted:
-            turn.refused.add(slot)
     turn.paused.extend(_asked(paused) for paused in pending.open.values())
     asking = {paused.key.slot for paused in pending.open.values()}
-    turn.waiting |= (asking | set(pending.answers)) if asking else set()
-    for slot, answers in pending.answers.items():
-        if slot not in turn.executions and slot not in turn.waiting:
-            intent = pending.intents[slot]
-            turn.requests[intent.key] = _asked_again(turn, intent, answers)
-            turn.announced.add(intent.key)
+    for position, slot in enumerate(turn.slots):
+        finished = pending.executions.get(position)
+        if finished is not None:
+            slot.execution, slot.refused = finished.execution, not finished.is_counted
+        answers = pending.answers.get(position)
+        slot.waiting = bool(asking) and (position in asking or answers is not None)
+        if answers is not None and slot.execution is None and not slot.waiting:
+            slot.request = _asked_again(turn, pending.intents[position], answers)
+            slot.announced = True
 
 
 def _asked_again(turn: Turn, intent: Intent, answers: Sequence[Json]) -> ToolRequest:
     tool = turn.setup.config.tools[intent.tool_name]
-    request = request_for(
-        turn.setup,
-        turn.state,
-        turn.ctx,
-        intent.key,
-        tool,
-        intent.tool_call_id,
-        intent.arguments,
-    )
+    request = request_for(turn, intent.key, tool, intent.tool_call_id, intent.arguments)
     return request._replace(attempt=len(answers) + 1, answers=tuple(answers))
 
 
-def _waves(turn: Turn) -> Iterator[Sequence[int]]:
-    """The slots whose calls run together: all, or one after the other."""
-    slots = range(len(turn.calls))
+def _waves(turn: Turn) -> Sequence[Sequence[Slot]]:
+    """The calls that run together: all, or one after the other."""
     if turn.setup.config.tool_execution == "sequential":
-        yield from ([slot] for slot in slots)
-    else:
-        yield slots
+        return [[slot] for slot in turn.slots]
+    return [turn.slots]
 
 
-async def _admit(turn: Turn, slots: Sequence[int]) -> list[ToolRequest]:
+async def _admit(turn: Turn, slots: Sequence[Slot]) -> list[Slot]:
     """Check calls; returns those to be made. What is refused or known has its result at once."""
-    made: list[ToolRequest] = []
+    made: list[Slot] = []
     for slot in slots:
-        if slot in turn.executions or slot in turn.waiting:
-            continue
-        restored = turn.requests.get(CallKey(turn.ctx.run_id, turn.state.iteration, slot))
-        request = restored or await _admitted(turn, slot)
-        if request is not None:
-            turn.requests[request.key] = request
-            made.append(request)
+        if slot.execution is None and not slot.waiting:
+            if slot.request is None:
+                slot.request = await _admitted(turn, slot)
+            if slot.request is not None:
+                made.append(slot)
     return made
 
 
-async def _admitted(turn: Turn, slot: int) -> ToolRequest | None:
+async def _admitted(turn: Turn, slot: Slot) -> ToolRequest | None:
     """The request of one call, None if its result is there already, or will be another's."""
-    ctx, call = turn.ctx, turn.calls[slot]
+    ctx, call = turn.ctx, slot.call
     try:
-        request = await admit(turn.setup, turn.state, ctx, slot, call)
+        tool = turn.setup.config.tools[call.name]
+        request = await admit(turn, slot, tool)
     except ToolError as error:
-        ctx.emit(
-            ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
-        )
-        turn.refused.add(slot)
-        keep(turn, slot, call, ToolOutcome(error=error.message, error_type=error.code))
+        announce(turn, (slot,))
+        slot.refused = True
+        keep(turn, slot, ToolOutcome(error=error.message, error_type=error.code))
         return None
-    if not turn.setup.config.tools[call.name].idempotent:
+    if not tool.idempotent:
         return request
     known = None
-    for executions in (list(turn.executions.values()), turn.state.tool_executions):
+    of_turn = [one.execution for one in turn.slots if one.execution is not None]
+    for executions in (of_turn, turn.state.tool_executions):
         known = known or find_matching_execution(executions, call.name, request.arguments)
     if known is not None:
         serve(turn, slot, request, known)
@@ -160,74 +148,82 @@ async def _admitted(turn: Turn, slot: int) -> ToolRequest | None:
     leader = _leader(turn, request)
     if leader is None:
         return request
-    turn.followers.setdefault(leader, []).append(slot)
+    leader.followers += (slot,)
+    slot.announced = True
     ctx.emit(started(request))
     return None
 
 
-def _leader(turn: Turn, request: ToolRequest) -> CallKey | None:
+def _leader(turn: Turn, request: ToolRequest) -> Slot | None:
     """The call of this turn, still to be made, whose execution an equal one shares."""
     wanted = canonical(request.arguments)
-    for other in turn.requests.values():
-        is_open = other.key.slot not in turn.executions
-        is_same_tool = other.tool_name == request.tool_name
-        if is_open and is_same_tool and canonical(other.arguments) == wanted:
-            return other.key
+    for slot in turn.slots:
+        other = slot.request
+        if other is None or slot.execution is not None or other.tool_name != request.tool_name:
+            continue
+        if canonical(other.arguments) == wanted:
+            return slot
     return None
 
 
-async def _store_intents(turn: Turn, requests: Sequence[ToolRequest]) -> None:
+async def _store_intents(turn: Turn, slots: Sequence[Slot]) -> None:
     ctx = turn.ctx
-    intents = tuple(Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in requests)
+    requests = [slot.request for slot in slots if slot.request is not None]
+    intents = [Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in requests]
     executor = await ctx.executor_id()
-    ctx.record(ToolIntents(*ctx.stamp(), intents, executor))
+    ctx.record(ToolIntents(*ctx.stamp(), tuple(intents), executor))
     await ctx.durable()
     await ctx.reach("intents_stored")
 
 
-async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
+async def _follow(turn: Turn, slots: Sequence[Slot]) -> None:
     """Submit calls, announce what becomes of them and of their children, run again what hooks want.
 
     Raises what a hook raised, once every call that had started has ended.
     """
-    while requests:
-        again: list[tuple[ToolRequest, ToolOutcome]] = []
-        turn.submitted.update(request.key for request in requests)
+    while slots:
+        again: list[tuple[Slot, ToolOutcome]] = []
+        requests: list[ToolRequest] = []
+        for slot in slots:
+            assert slot.request is not None, "it was admitted"
+            slot.submitted = True
+            requests.append(slot.request)
         async with turn.ctx.call_tools(requests) as updates:
             async for update in updates:
                 match update:
+                    case CallFinished(key, outcome):
+                        await _settle(turn, key, outcome, again)
                     case CallSubmitted(child):
                         turn.children[child.key] = child
                         turn.ctx.emit(started(child))
-                    case CallFinished(key, outcome):
-                        again += await _settle(turn, key, outcome)
                     case CallLost(key, reason):
                         lost = ToolOutcome(error=LOST.format(reason=reason), error_type="tool_lost")
-                        again += await _settle(turn, key, lost)
+                        await _settle(turn, key, lost, again)
         close_children(turn)
         if turn.failure is not None:  # the run ends: nothing is run again
-            for request, outcome in again:
-                keep(turn, request.key.slot, request, outcome)
-            again = []
-        requests = [request for request, _ in again]
-    if turn.failure is not None:
-        raise turn.failure
+            for slot, outcome in again:
+                keep(turn, slot, outcome)
+            raise turn.failure
+        slots = [slot for slot, _ in again]
 
 
 async def _settle(
-    turn: Turn, key: CallKey, outcome: ToolOutcome
-) -> list[tuple[ToolRequest, ToolOutcome]]:
-    """A call has ended. Returns the request to be made again, if a hook wants that."""
-    if key in turn.children:
-        child = turn.children.pop(key)
-        turn.ctx.emit(completed(child.tool_name, child.tool_call_id, outcome, child.parent_call_id))
-        return []
-    request = turn.requests.get(key)
-    if request is None or key.slot in turn.executions:
-        return []
+    turn: Turn, key: CallKey, outcome: ToolOutcome, again: list[tuple[Slot, ToolOutcome]]
+) -> None:
+    """A call has ended. It is put among those to be run again if a hook wants that."""
+    if key.index:
+        child = turn.children.pop(key, None)
+        if child is not None:
+            name, call_id = child.tool_name, child.tool_call_id
+            turn.ctx.emit(completed(name, call_id, outcome, child.parent_call_id))
+        return
+    slot = turn.slots[key.slot]
+    request = slot.request
+    if request is None or slot.execution is not None:
+        return
     if outcome.interrupt is not None:
         _pause(turn, request, outcome.interrupt)
-        return []
+        return
     if turn.setup.hooks.steers_tools and turn.failure is None:
         try:
             outcome, retry = await _looked_at(turn, request, outcome)
@@ -235,12 +231,12 @@ async def _settle(
             turn.failure = raised
         else:
             if retry:
-                turn.requests[key] = request._replace(attempt=request.attempt + 1)
-                return [(turn.requests[key], outcome)]
-    keep(turn, key.slot, request, outcome)
-    for slot in turn.followers.pop(key, ()):
-        serve(turn, slot, request, turn.executions[key.slot], is_announced=True)
-    return []
+                slot.request = request._replace(attempt=request.attempt + 1)
+                again.append((slot, outcome))
+                return
+    execution = keep(turn, slot, outcome)
+    for follower in slot.followers:
+        serve(turn, follower, request, execution)
 
 
 def _pause(turn: Turn, request: ToolRequest, asked: InterruptRequest) -> None:
