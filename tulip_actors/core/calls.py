@@ -108,6 +108,9 @@ OnUnknown: TypeAlias = Literal["retry", "report", "ask"]
 CANCEL_GRACE_S = 2.0
 """How long a cancelled body may take to clean up."""
 
+MAX_RESULT_CHARS = 100_000
+"""How much text of one call a model is shown, unless its tool says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolPolicy:
@@ -115,7 +118,8 @@ class ToolPolicy:
 
     `timeout_s` counts from the start of the body, `retries` are further tries after an error that
     the tool raised or after a lost worker, `max_concurrency` bounds the tool's calls in flight for
-    one agent over all its runs.
+    one agent over all its runs. Of a text longer than `max_result_chars` a model sees head and
+    tail; None = all of it.
     """
 
     kind: CallKind = CallKind.PLAIN
@@ -125,6 +129,7 @@ class ToolPolicy:
     retries: int = 0
     on_unknown: OnUnknown = "report"
     max_concurrency: int | None = None
+    max_result_chars: int | None = MAX_RESULT_CHARS
 
     @property
     def goes_alone(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from tulip_actors.core.calls import (
     CANCEL_GRACE_S,
+    MAX_RESULT_CHARS,
     CallKind,
     OnUnknown,
     ToolDemand,
@@ -15,6 +16,9 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.core.frozen import EMPTY, freeze_object
 from tulip_actors.errors import ConfigError
+
+LEAST_RESULT_CHARS = 100
+"""The shortest limit of a result: the mark of what is left out must fit in."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -35,6 +39,10 @@ class ToolOptions(TypedDict, total=False):
     "report" for every other.
 
     `max_concurrency`: calls in flight of this tool for one agent.
+
+    `max_result_chars`: of a longer result the model sees head and tail, and how much is left out
+    between them (100,000 unless given; None = no limit). Whoever makes the call with `ctx.call` or
+    `ctx.map` gets the whole value.
     """
 
     kind: Literal["cpu"]
@@ -50,6 +58,7 @@ class ToolOptions(TypedDict, total=False):
     retries: int
     on_unknown: OnUnknown
     max_concurrency: int | None
+    max_result_chars: int | None
 
 
 def policy_of(
@@ -73,6 +82,11 @@ def policy_of(
         on_unknown=options.get("on_unknown")
         or ("retry" if idempotent and takes_context else "report"),
         max_concurrency=check.whole("max_concurrency", options.get("max_concurrency"), least=1),
+        max_result_chars=check.whole(
+            "max_result_chars",
+            options.get("max_result_chars", MAX_RESULT_CHARS),
+            least=LEAST_RESULT_CHARS,
+        ),
     )
     if policy.on_unknown not in get_args(OnUnknown):
         raise ConfigError(
