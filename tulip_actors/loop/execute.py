@@ -1,9 +1,9 @@
 """Execute: make the calls the model asked for, all at once, and give each exactly one result.
 
-Per call: admission (`admit`), ToolStartEvent, body, after-hooks, record, ToolCompleteEvent. A call
-that is refused, or served from an earlier execution, emits both events too. The intents are stored
-before anything is submitted; results are put into the state in call order, whatever order they came
-in.
+Per call: admission (`admit`), ToolStartEvent, approval if its tool requires one (`hold`), body,
+after-hooks, record, ToolCompleteEvent. A call that is refused, or served from an earlier execution,
+emits both events too. The intents are stored before anything is submitted; results are put into the
+state in call order, whatever order they came in.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from tulip_actors.core.calls import (
     ToolRequest,
 )
 from tulip_actors.core.events import InterruptEvent, ToolStartEvent
-from tulip_actors.core.frozen import Json, canonical
+from tulip_actors.core.frozen import canonical
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import Intent, Paused, ToolIntents
+from tulip_actors.core.runs import Hold, Intent, Paused, ToolIntents
 from tulip_actors.core.state import AgentState
-from tulip_actors.errors import ToolError
+from tulip_actors.errors import ToolError, ToolLost
 from tulip_actors.hooks.provider import AfterToolCallEvent
 from tulip_actors.loop.admit import admit, request_for
+from tulip_actors.loop.hold import LOST, NEVER_BEGAN, approval_of, closed_by, repetition_of
 from tulip_actors.loop.nodes import HookRaised, NodeTorn, Setup, TurnPaused
 from tulip_actors.loop.turn import (
     CANCELLED,
@@ -41,14 +42,13 @@ from tulip_actors.loop.turn import (
     started,
     with_results,
 )
-from tulip_actors.memory.fold import PendingTurn
+from tulip_actors.memory.fold import PendingTurn, Reply
 from tulip_actors.tools.executor import find_matching_execution
 from tulip_actors.tools.invoke import result_text
 
 MAX_RETRIES = 5
 """How often a hook may have one call run again."""
 
-LOST = "the worker died while it ran ({reason}); its effect may have happened"
 NOT_RUN = "not run: the run ended before"
 
 
@@ -72,7 +72,7 @@ async def execute(
             if requests:
                 await _store_intents(turn, requests)
                 announce(turn, requests)
-                await _follow(turn, requests)
+                await _follow(turn, _free(turn, requests))
     except TurnPaused:
         raise
     except (asyncio.CancelledError, Exception) as raised:
@@ -92,15 +92,25 @@ def _restore(turn: Turn, pending: PendingTurn) -> None:
             turn.refused.add(slot)
     turn.paused.extend(_asked(paused) for paused in pending.open.values())
     asking = {paused.key.slot for paused in pending.open.values()}
-    turn.waiting |= (asking | set(pending.answers)) if asking else set()
-    for slot, answers in pending.answers.items():
+    sharing = _sharing(turn, pending)
+    turn.announced.update(CallKey(turn.ctx.run_id, turn.state.iteration, slot) for slot in sharing)
+    turn.waiting |= (asking | sharing | set(pending.replies)) if asking else set()
+    turn.replies.update(pending.replies)
+    for slot, replies in pending.replies.items():
         if slot not in turn.executions and slot not in turn.waiting:
             intent = pending.intents[slot]
-            turn.requests[intent.key] = _asked_again(turn, intent, answers)
+            turn.requests[intent.key] = _asked_again(turn, intent, replies)
             turn.announced.add(intent.key)
 
 
-def _asked_again(turn: Turn, intent: Intent, answers: Sequence[Json]) -> ToolRequest:
+def _sharing(turn: Turn, pending: PendingTurn) -> set[int]:
+    """The slots of a turn that paused which wait for the execution of a call that asked."""
+    if not pending.open and not pending.replies:
+        return set()
+    return set(range(len(turn.calls))) - set(pending.executions) - set(pending.intents)
+
+
+def _asked_again(turn: Turn, intent: Intent, replies: Sequence[Reply]) -> ToolRequest:
     tool = turn.setup.config.tools[intent.tool_name]
     request = request_for(
         turn.setup,
@@ -111,7 +121,10 @@ def _asked_again(turn: Turn, intent: Intent, answers: Sequence[Json]) -> ToolReq
         intent.tool_call_id,
         intent.arguments,
     )
-    return request._replace(attempt=len(answers) + 1, answers=tuple(answers))
+    return request._replace(
+        attempt=1 + sum(reply.paused.hold != "approval" for reply in replies),
+        answers=tuple(reply.response for reply in replies if reply.paused.hold is None),
+    )
 
 
 def _waves(turn: Turn) -> Iterator[Sequence[int]]:
@@ -161,7 +174,7 @@ async def _admitted(turn: Turn, slot: int) -> ToolRequest | None:
     if leader is None:
         return request
     turn.followers.setdefault(leader, []).append(slot)
-    ctx.emit(started(request))
+    announce(turn, [request])
     return None
 
 
@@ -185,6 +198,22 @@ async def _store_intents(turn: Turn, requests: Sequence[ToolRequest]) -> None:
     await ctx.reach("intents_stored")
 
 
+def _free(turn: Turn, requests: Sequence[ToolRequest]) -> Sequence[ToolRequest]:
+    """Those that may run now. The others wait for a human, or have their result by what he said."""
+    free: list[ToolRequest] = []
+    for request in requests:
+        replies = turn.replies.get(request.key.slot, [])
+        needs_approval = turn.setup.config.tools[request.tool_name].requires_approval
+        closed = closed_by(replies[-1]) if replies else None
+        if closed is not None:
+            _end(turn, request, closed, is_counted=replies[-1].paused.hold != "approval")
+        elif needs_approval and all(reply.paused.hold != "approval" for reply in replies):
+            _pause(turn, request, approval_of(request), "approval")
+        else:
+            free.append(request)
+    return free
+
+
 async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
     """Submit calls, announce what becomes of them and of their children, run again what hooks want.
 
@@ -201,9 +230,8 @@ async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
                         turn.ctx.emit(started(child))
                     case CallFinished(key, outcome):
                         again += await _settle(turn, key, outcome)
-                    case CallLost(key, reason):
-                        lost = ToolOutcome(error=LOST.format(reason=reason), error_type="tool_lost")
-                        again += await _settle(turn, key, lost)
+                    case CallLost():
+                        again += await _lost(turn, update)
         close_children(turn)
         if turn.failure is not None:  # the run ends: nothing is run again
             for request, outcome in again:
@@ -212,6 +240,16 @@ async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
         requests = [request for request, _ in again]
     if turn.failure is not None:
         raise turn.failure
+
+
+async def _lost(turn: Turn, lost: CallLost) -> list[tuple[ToolRequest, ToolOutcome]]:
+    """The worker of a call died: a human is asked, if its tool says so, or the model is told."""
+    request = turn.requests.get(lost.key)
+    if request is not None and request.policy.on_unknown == "ask" and lost.started:
+        _pause(turn, request, repetition_of(request, lost.reason), "lost")
+        return []
+    error = (LOST if lost.started else NEVER_BEGAN).format(reason=lost.reason)
+    return await _settle(turn, lost.key, ToolOutcome(error=error, error_type=ToolLost.code))
 
 
 async def _settle(
@@ -237,17 +275,30 @@ async def _settle(
             if retry:
                 turn.requests[key] = request._replace(attempt=request.attempt + 1)
                 return [(turn.requests[key], outcome)]
-    keep(turn, key.slot, request, outcome)
-    for slot in turn.followers.pop(key, ()):
-        serve(turn, slot, request, turn.executions[key.slot], is_announced=True)
+    _end(turn, request, outcome)
     return []
 
 
-def _pause(turn: Turn, request: ToolRequest, asked: InterruptRequest) -> None:
-    """A body asks a human: recorded and announced; the call has no result yet."""
+def _end(
+    turn: Turn, request: ToolRequest, outcome: ToolOutcome, *, is_counted: bool = True
+) -> None:
+    """The result of a call, and of those that share its execution."""
+    slot, followers = request.key.slot, turn.followers.pop(request.key, [])
+    if not is_counted:
+        turn.refused.update((slot, *followers))
+    keep(turn, slot, request, outcome)
+    for follower in followers:
+        serve(turn, follower, request, turn.executions[slot])
+
+
+def _pause(
+    turn: Turn, request: ToolRequest, asked: InterruptRequest, hold: Hold | None = None
+) -> None:
+    """A call waits for a human: recorded and announced; it has no result yet."""
     ctx, key = turn.ctx, request.key
-    interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{len(request.answers)}"
-    paused = Paused(*ctx.stamp(), key, interrupt_id, asked)
+    asked_before = len(turn.replies.get(key.slot, ()))
+    interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{asked_before}"
+    paused = Paused(*ctx.stamp(), key, interrupt_id, asked, hold)
     ctx.record(paused)
     event = _asked(paused)
     turn.paused.append(event)

@@ -16,7 +16,7 @@ from tulip_actors.core.ports import RunContext
 from tulip_actors.core.runs import ToolFinished
 from tulip_actors.core.state import AgentState, ToolExecution
 from tulip_actors.loop.nodes import Setup
-from tulip_actors.memory.fold import result_message
+from tulip_actors.memory.fold import Reply, result_message
 
 CANCELLED = "cancelled before it ended; its effect may have happened"
 
@@ -26,7 +26,8 @@ class Turn:
     """The calls of one turn: what was asked, what goes to the executor, what came back.
 
     `followers` are the slots that share the execution of another one: duplicates of an idempotent
-    call within the turn. `waiting` are those that are not to run before every question is answered.
+    call within the turn. `waiting` are those that are not to run before every question is answered,
+    `replies` what was said to the questions of each slot.
     """
 
     setup: Setup
@@ -41,6 +42,7 @@ class Turn:
     announced: set[CallKey] = field(default_factory=set)
     submitted: set[CallKey] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
+    replies: dict[int, list[Reply]] = field(default_factory=dict)
     paused: list[InterruptEvent] = field(default_factory=list)
     failure: Exception | None = None
 
@@ -70,18 +72,13 @@ def keep(turn: Turn, slot: int, asked: ToolRequest | ToolCall, outcome: ToolOutc
     turn.ctx.emit(completed(call.name, call.id, outcome))
 
 
-def serve(
-    turn: Turn,
-    slot: int,
-    request: ToolRequest,
-    known: ToolExecution,
-    *,
-    is_announced: bool = False,
-) -> None:
-    """Give a call the result of another one: both events, no time, no body."""
+def serve(turn: Turn, slot: int, request: ToolRequest, known: ToolExecution) -> None:
+    """Give a call the result of another one: both events, no time, no body.
+
+    `request` is its own, or that of the call whose execution it shares.
+    """
     call, ctx = turn.calls[slot], turn.ctx
-    if not is_announced:
-        ctx.emit(started(request))
+    announce(turn, [request])
     served = replace(
         known,
         tool_call_id=call.id,

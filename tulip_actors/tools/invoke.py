@@ -28,7 +28,16 @@ LEFT_OUT = "\n[... {} characters left out ...]\n"
 
 
 def bound(tool: Tool, request: ToolRequest, children: ChildCaller) -> Callable[[], object]:
-    """The body with its arguments, ready to be called. Raises `ToolArgumentsInvalid`."""
+    """The body with its arguments, ready to be called.
+
+    Raises `ToolArgumentsInvalid`, and `ToolError` for a child whose tool requires an approval.
+    """
+    if tool.requires_approval and request.key.index:
+        raise ToolError(
+            f"{tool.name} requires approval, which is asked for when the model calls it, not when "
+            "a tool does: let the model call it, or ask with interrupt() before you call its "
+            "function"
+        )
     arguments = tool.signature.bind(tool.name, request.arguments)
     if tool.signature.context_parameter is not None:
         arguments[tool.signature.context_parameter] = ToolContext(
