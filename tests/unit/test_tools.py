@@ -380,7 +380,10 @@ def test_an_item_that_is_neither_is_named() -> None:
         ("def fn(**kwargs): ...", r"tool fn: .*kwargs"),
         ("def fn(x, /): ...", "tool fn: x is positional only"),
         ("def fn(x: object()): ...", "tool fn"),
-        ("import threading\ndef fn(x: threading.Thread): ...", "tool fn: .*type"),
+        (
+            "import threading\ndef fn(x: threading.Thread): ...",
+            "the parameter x is a Thread, which",
+        ),
         ("def größe(): ...", "'größe' cannot name a tool"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, TypedDict, Unpack
+from typing import Annotated, Literal, TypedDict, Unpack
 
 from tulip_actors.agent.handle import EventHandler
 from tulip_actors.agent.runner import Runner, checked_id
@@ -113,7 +113,7 @@ class Agent(Runner[AgentResult]):
         run that does not succeed is the tool's error.
         """
 
-        async def ask(prompt: str, ctx: ToolContext) -> str:
+        async def ask(prompt: Annotated[str, "what it is to do"], ctx: ToolContext) -> str:
             result = await self.result_of(
                 RunRequest(
                     run_id=derived_id("run", ctx.run_id, ctx.idempotency_key),
@@ -128,7 +128,7 @@ class Agent(Runner[AgentResult]):
                 raise ToolError(f"{self.name} stopped: {result.stop_reason}. {result.text}")
             return result.text
 
-        told = description or f"Ask the agent {self.name!r}. prompt: what it is to do."
+        told = description or f"Ask the agent {self.name!r}."
         return Tool(ask, name=name or self.name, description=told)
 
     async def get_state(self, thread_id: str) -> AgentState | None:

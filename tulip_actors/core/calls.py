@@ -55,11 +55,13 @@ class CallKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as a model is told of it. `parameters` is a JSON schema of type object."""
+    """A tool as a model is told of it. `parameters` is a JSON schema of type object; a `strict` one
+    may be sent to a provider's strict mode."""
 
     name: str
     description: str
     parameters: JsonObject
+    strict: bool = False
 
 
 class CallScope(NamedTuple):
