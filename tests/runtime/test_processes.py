@@ -29,7 +29,6 @@ from tests.runtime.support import (
 )
 from tulip_actors import (
     Agent,
-    ConfigError,
     EventBus,
     Message,
     ModelResponse,
@@ -231,31 +230,6 @@ async def test_a_worker_that_dies_is_an_error_of_its_call_alone(player: Agent) -
 
 
 # what cannot travel
-
-
-async def test_f40_a_tool_that_cannot_be_sent_is_refused_by_name() -> None:
-    lock = threading.Lock()
-
-    @tool
-    def holds_a_lock(x: int) -> int:
-        """Lock."""
-        with lock:
-            return x
-
-    agent = Agent(ScriptedModel(["hi"]), [double, holds_a_lock], runtime="ray")
-    with pytest.raises(ConfigError, match=r"holds_a_lock.*lock"):
-        await within(agent.arun("x"))
-
-
-async def test_f40_a_model_that_cannot_be_sent_is_refused_by_name() -> None:
-    class Locked(ScriptedModel):
-        def __init__(self) -> None:
-            super().__init__(["hi"])
-            self.gate = threading.Lock()
-
-    agent = Agent(Locked(), name="bob", runtime="ray")
-    with pytest.raises(ConfigError, match=r"(?s)model.*lock"):
-        await within(agent.arun("x"))
 
 
 class TwoPart(Exception):

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypedDict, Unpack
 from tulip_actors.agent.handle import EventHandler
 from tulip_actors.agent.runner import Runner, checked_id
 from tulip_actors.agent.runtimes import runtime_named
+from tulip_actors.agent.travel import check_that_it_travels
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.ports import ChatModel, Runnable, RunStore
 from tulip_actors.core.runs import OnBusy, Record, RunRequest
@@ -59,7 +60,8 @@ class Agent(Runner[AgentResult]):
     caller's process with every event of the runs that are awaited or iterated here, after the hooks
     with `runs_in = "caller"`; these are not in `config`, which travels to the actor.
 
-    Raises `ConfigError`, naming the argument and what would be right.
+    Raises `ConfigError`, naming the argument and what would be right; on Ray also for what cannot
+    be sent to the actor (a lock, a connection, an open file), naming where it is.
     """
 
     def __init__(
@@ -95,6 +97,8 @@ class Agent(Runner[AgentResult]):
         checkpointer = self.config.checkpointer
         if isinstance(checkpointer, MemoryCheckpointer):
             self._settle(checkpointer)
+        if self.runtime == "ray":
+            check_that_it_travels(self._runnable)
 
     @property
     def runnable(self) -> Runnable[object]:
