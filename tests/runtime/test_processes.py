@@ -72,7 +72,13 @@ def program(name: str, *arguments: str, **environment: str) -> Finished:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**kept, "PYTHONPATH": str(ROOT), "TULIP_TEST_MARK": mark, **environment},
+        env={
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "ignore:tool ",  # the tools of tests are asked for by name
+            "TULIP_TEST_MARK": mark,
+            **environment,
+        },
         start_new_session=True,
         timeout=200,
         check=False,
