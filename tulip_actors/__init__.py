@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TerminateEvent,
         ThinkEvent,
         ToolCompleteEvent,
+        ToolProgressEvent,
         ToolStartEvent,
         TulipEvent,
     )
@@ -149,6 +150,7 @@ _NAMES_OF = {
         "TerminateEvent",
         "ThinkEvent",
         "ToolCompleteEvent",
+        "ToolProgressEvent",
         "ToolStartEvent",
         "TulipEvent",
     ),
@@ -280,6 +282,7 @@ __all__ = [
     "ToolExecution",
     "ToolLost",
     "ToolNotFound",
+    "ToolProgressEvent",
     "ToolResult",
     "ToolStartEvent",
     "ToolVetoed",

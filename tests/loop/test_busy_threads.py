@@ -219,6 +219,7 @@ async def test_c12_an_answer_that_did_not_get_the_thread_leaves_the_question_ope
         paused = agent.start(prompt, thread_id="t")
         before = [event async for event in paused.events()]
         question = (await within(paused.result())).interrupts[0].interrupt_id
+        await active(agent, 0)
         epoch = await kept.store.acquire("t", "somebody", 60)
         answer = asyncio.ensure_future(agent.aresume("no", question))
         if on_busy == "wait":

@@ -365,6 +365,20 @@ def test_a_run_resumed_from_any_checkpoint_ends_like_the_uninterrupted_one(
     asyncio.run(asyncio.wait_for(compare(), 30))
 
 
+def test_a_run_that_stopped_between_two_questions_of_a_turn_is_not_judged_in_between() -> None:
+    """Its budget was used up by the first of them; the run that went on asked the second."""
+    made: dict[str, Any] = {"system_prompt": "Play.", "token_budget": 1}
+    silent = {"text": "", "calls": [], "usage": (0, 1)}
+
+    async def compare() -> None:
+        whole, thread, records = await uninterrupted([silent], made)
+        begun = max(n for n, one in enumerate(records) if isinstance(one, RunStarted))
+        asked = next(n for n, one in enumerate(records) if n > begun and one.kind == "model_turn")
+        await ends_alike(records[: asked + 1], records[begun].run_id, thread, made, whole)
+
+    asyncio.run(asyncio.wait_for(compare(), 30))
+
+
 async def ends_alike(
     records: Sequence[Record], run_id: str, thread: str, made: dict[str, Any], whole: Run
 ) -> None:

@@ -31,6 +31,7 @@ from tulip_actors import (
     ThinkEvent,
     ToolCall,
     ToolCompleteEvent,
+    ToolProgressEvent,
     ToolStartEvent,
     TulipEvent,
 )
@@ -55,6 +56,9 @@ FULL: list[TulipEvent] = [
     ThinkEvent(iteration=1, reasoning="ü 🌷", tool_calls=(CALL,), source=SOURCE),
     ToolStartEvent(
         tool_name="add", tool_call_id="c1", arguments={"a": [1]}, parent_call_id="c0", source=SOURCE
+    ),
+    ToolProgressEvent(
+        tool_name="add", tool_call_id="c1", fraction=0.5, message="half", source=SOURCE
     ),
     ToolCompleteEvent(
         tool_name="add",
@@ -132,6 +136,7 @@ BARE: list[TulipEvent] = [
     ThinkEvent(iteration=0),
     ToolStartEvent(tool_name="add", tool_call_id="c"),
     ToolCompleteEvent(tool_name="add", tool_call_id="c"),
+    ToolProgressEvent(tool_name="add", tool_call_id="c", fraction=0.5),
     ModelChunkEvent(),
     TerminateEvent(reason="complete"),
     SpecialistCompleteEvent(specialist_id="s", member_run_id="r"),
@@ -235,6 +240,7 @@ def test_the_discriminators_are_stable() -> None:
         "terminate",
         "think",
         "tool_complete",
+        "tool_progress",
         "tool_start",
     ]
 

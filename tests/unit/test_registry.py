@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tulip_actors import (
     ToolContext,
     ToolError,
     ToolNotFound,
+    ToolProgressEvent,
     TulipEvent,
     tool,
 )
@@ -26,10 +28,12 @@ from tulip_actors.core.calls import (
     CallReport,
     CallScope,
     CallSetMetadata,
+    Child,
     ToolOutcome,
 )
 from tulip_actors.core.codec import unpack_event
 from tulip_actors.tools import ToolRegistry
+from tulip_actors.tools.children import ChildCall
 
 
 @tool
@@ -90,24 +94,42 @@ class Children:
     """A ChildCaller that runs bodies here and remembers what was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[CallKey, str, list[dict[str, Any]]]] = []
+        self.asked: list[tuple[str, list[dict[str, Any]]]] = []
         self.told: list[CallReport] = []
+        self.abandoned = 0
+        self._open: list[Child] = []
+        self._made = 0
 
-    async def call(
-        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Any]]
-    ) -> Sequence[ToolOutcome]:
-        return self.call_blocking(parent, tool, arguments)
+    def next_position(self) -> int:
+        self._made += 1
+        return self._made - 1
 
-    def call_blocking(
-        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Any]]
-    ) -> Sequence[ToolOutcome]:
-        self.asked.append((parent, tool.name, [dict(one) for one in arguments]))
-        return [
-            ToolOutcome(error="ValueError: 13")
-            if one["x"] == 13
-            else ToolOutcome(result="", value=tool(**one))
-            for one in arguments
+    async def exchange(
+        self, ticket: str, tool: Tool, calls: Sequence[ChildCall]
+    ) -> Sequence[Child]:
+        return self.exchange_blocking(ticket, tool, calls)
+
+    def exchange_blocking(
+        self, ticket: str, tool: Tool, calls: Sequence[ChildCall]
+    ) -> Sequence[Child]:
+        """All that is open ends, the last one first."""
+        self.asked.append((tool.name, [dict(call.arguments) for call in calls]))
+        ended = [
+            Child(
+                call.position,
+                ToolOutcome(error="ValueError: 13")
+                if call.arguments["x"] == 13
+                else ToolOutcome(result="", value=tool(**call.arguments)),
+            )
+            for call in calls
         ]
+        return ended[::-1]
+
+    def abandon(self, ticket: str) -> None:
+        self.abandoned += 1
+
+    def is_cancelled(self) -> bool:
+        return False
 
     def tell(self, report: CallReport) -> None:
         self.told.append(report)
@@ -118,7 +140,7 @@ KEY = CallKey("run_1", 2, 1)
 
 def a_context(children: Children) -> ToolContext:
     scope = CallScope("run_1", "thread", "bob", "agent_1", 2, {"user": 7})
-    return ToolContext(KEY, "call_1", scope, children)
+    return ToolContext(KEY, "call_1", scope, children, "pay")
 
 
 def test_a_context_tells_whose_call_it_is() -> None:
@@ -163,7 +185,7 @@ def test_map_asks_for_one_call_per_item_and_keeps_their_order() -> None:
     children = Children()
     values = asyncio.run(a_context(children).map(double, [3, {"x": 1}, 2]))
     assert values == [6, 2, 4]
-    assert children.asked == [(KEY, "double", [{"x": 3}, {"x": 1}, {"x": 2}])]
+    assert children.asked == [("double", [{"x": 3}, {"x": 1}, {"x": 2}])]
 
 
 def test_map_over_nothing_asks_for_nothing() -> None:
@@ -180,7 +202,56 @@ def test_map_raises_the_first_failure_after_all_have_ended() -> None:
     children = Children()
     with pytest.raises(ToolError, match="double: ValueError: 13"):
         a_context(children).map_sync(double, [1, 13, 2])
-    assert len(children.asked[0][2]) == 3
+    assert len(children.asked[0][1]) == 3
+
+
+def test_c22_a_map_takes_items_as_calls_end_and_never_more_at_a_time_than_asked() -> None:
+    children = Children()
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for n in range(7):
+            taken.append(n)
+            yield n
+
+    entries = a_context(children).map_as_completed_sync(double, items(), max_in_flight=3)
+    assert next(entries) == (2, 4)
+    assert taken == [0, 1, 2]
+    assert sorted(entries) == [(0, 0), (1, 2), (3, 6), (4, 8), (5, 10), (6, 12)]
+    assert [len(calls) for _, calls in children.asked] == [3, 3, 1]
+
+
+async def test_c22_a_map_that_is_left_early_stops_what_is_under_way() -> None:
+    children = Children()
+    entries = a_context(children).map_as_completed(double, itertools.count(), max_in_flight=2)
+    assert await anext(entries) == (1, 2)
+    await entries.aclose()  # type: ignore[attr-defined]  # it is an async generator
+    assert children.abandoned == 1
+
+
+def test_c22_an_item_that_does_not_fit_keeps_none_of_the_others_waiting() -> None:
+    entries = a_context(Children()).map_as_completed_sync(double, ["a", 1, "b", 2], max_in_flight=1)
+    values = dict(entries)
+    assert (values[1], values[3]) == (2, 4)
+    assert isinstance(values[0], ToolError)
+    assert isinstance(values[2], ToolError)
+
+
+@pytest.mark.parametrize("max_in_flight", [0, -1, 1.5, None])
+def test_a_map_of_no_width_is_refused(max_in_flight: Any) -> None:
+    with pytest.raises(ConfigError, match="max_in_flight is a whole number of at least 1"):
+        a_context(Children()).map_sync(double, [1], max_in_flight=max_in_flight)
+
+
+def test_a_tool_tells_how_far_it_is() -> None:
+    children = Children()
+    a_context(children).progress(1.5, "all of it")
+    (told,) = children.told
+    assert isinstance(told, CallEmitted)
+    event = unpack_event(told.packed)
+    assert isinstance(event, ToolProgressEvent)
+    assert (event.tool_name, event.tool_call_id) == ("pay", "call_1")
+    assert (event.fraction, event.message) == (1.0, "all of it")
 
 
 def test_map_leaves_failures_in_place_when_asked_for() -> None:

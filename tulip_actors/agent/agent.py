@@ -40,6 +40,7 @@ class LoopOptions(TypedDict, total=False):
     completion_mode: Literal["auto", "explicit"]
     terminal_tools: Sequence[str]
     tool_execution: Literal["concurrent", "sequential"]
+    max_concurrency: int | None
     tool_loop_threshold: int
     tool_loop_compare: Literal["calls", "calls+results"]
     token_budget: int | None

@@ -83,8 +83,8 @@ class ToolDemand:
     num_cpus: float | None = None
     num_gpus: float | None = None
     memory_bytes: int | None = None
-    resources: Mapping[str, float] = EMPTY
-    label_selector: Mapping[str, str] = EMPTY
+    resources: JsonObject = EMPTY
+    label_selector: JsonObject = EMPTY
     runtime_env: JsonObject | None = None
 
 
@@ -118,7 +118,8 @@ MAX_RESULT_CHARS = 100_000
 class ToolPolicy:
     """How a tool's calls are made, and what may be done about one that goes wrong.
 
-    `timeout_s` counts from the start of the body, `retries` are further tries after an error that
+    `idempotent` calls of a thread share one execution when their arguments are equal. `timeout_s`
+    counts from the start of the body, `retries` are further tries after an error that
     the tool raised or after a lost worker, `max_concurrency` bounds the tool's calls in flight for
     one agent over all its runs. Of a text longer than `max_result_chars` a model sees head and
     tail; None = all of it.
@@ -126,6 +127,7 @@ class ToolPolicy:
 
     kind: CallKind = CallKind.PLAIN
     demand: ToolDemand = NO_DEMAND
+    idempotent: bool = False
     timeout_s: float | None = None
     cancel_grace_s: float = CANCEL_GRACE_S
     retries: int = 0
@@ -179,6 +181,13 @@ class ToolOutcome(NamedTuple):
     queued_ms: float = 0.0
     worker_pid: int | None = None
     node_id: str | None = None
+
+
+class Child(NamedTuple):
+    """A call made by a tool that has ended: which of its parent's it was, and how it ended."""
+
+    position: int
+    outcome: ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)

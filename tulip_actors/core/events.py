@@ -117,6 +117,16 @@ class ToolCompleteEvent(TulipEvent):
     parent_call_id: str | None = None
 
 
+class ToolProgressEvent(TulipEvent):
+    """A tool says how far it is: `fraction`, 0 to 1."""
+
+    event_type: Literal["tool_progress"] = "tool_progress"
+    tool_name: str
+    tool_call_id: str
+    fraction: float
+    message: str = ""
+
+
 class ModelChunkEvent(TulipEvent):
     """A streamed piece of an answer. `done` marks the last one of a turn."""
 
@@ -266,6 +276,7 @@ LoopEvent = (
 AgentEvent = LoopEvent
 AllEvents = Annotated[
     LoopEvent
+    | ToolProgressEvent
     | SpecialistStartEvent
     | SpecialistCompleteEvent
     | OrchestratorDecisionEvent

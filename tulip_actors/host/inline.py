@@ -56,7 +56,9 @@ class InlineRuntime:
         return HostPorts(
             store=kept_in(runnable) or self.records,
             bus=self._bus,
-            executor=InlineExecutor(lambda toolset: tools_of(runnable), NODE_ID),
+            executor=InlineExecutor(
+                lambda toolset: tools_of(runnable), NODE_ID, max_concurrency_of(runnable)
+            ),
             resolve_model=get_model,
             node_id=NODE_ID,
         )
@@ -65,6 +67,11 @@ class InlineRuntime:
 def tools_of(runnable: Runnable[object]) -> Mapping[str, Tool]:
     """The tools that a Runnable's calls may name; a team has none of its own."""
     return runnable.config.tools if isinstance(runnable, AgentRunnable) else {}
+
+
+def max_concurrency_of(runnable: Runnable[object]) -> int | None:
+    """The bound on an agent's tool calls in flight."""
+    return runnable.config.max_concurrency if isinstance(runnable, AgentRunnable) else None
 
 
 def kept_in(runnable: Runnable[object]) -> RunStore | None:

@@ -1,7 +1,7 @@
 """ToolExecutor inside the calling process: coroutines on the run's loop, plain bodies in threads.
 
 The in-memory implementation of the port, and the reference for what others must do. A plain body
-cannot be stopped from outside, only abandoned: its result is discarded.
+cannot be stopped from outside, only left behind: its call ends, and its result is discarded.
 """
 
 from __future__ import annotations
@@ -10,57 +10,52 @@ import asyncio
 import contextvars
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
 
 from tulip_actors.core.calls import (
-    CallFinished,
     CallKey,
     CallReport,
     CallStarted,
     CallStatus,
-    CallSubmitted,
+    Child,
     ToolOutcome,
     ToolRequest,
     ToolUpdate,
 )
 from tulip_actors.core.defaults import RandomIds
-from tulip_actors.core.frozen import Json
 from tulip_actors.errors import ToolError
+from tulip_actors.host.call_book import Call, CallBook, Why, child_requests
+from tulip_actors.host.call_queue import CallQueue
 from tulip_actors.host.portal import running_loop
+from tulip_actors.tools.children import ChildCall
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.invoke import Stopwatch, run_async, run_plain
 
 THREADS_PER_LEVEL = 32
 """Plain bodies at once, per nesting level: a parent that waits never takes its children's place."""
-
-
-@dataclass(slots=True)
-class _Call:
-    request: ToolRequest
-    task: asyncio.Task[None]
-    begun: bool = False
-    outcome: ToolOutcome | None = None
-
-
-@dataclass(slots=True)
-class _Children:
-    """The child calls that one body waits for."""
-
-    count: int = 0
-    waiting: dict[CallKey, asyncio.Future[ToolOutcome]] = field(default_factory=dict)
+_HERE = ""
+"""The one client."""
 
 
 class InlineExecutor:
-    """Runs calls here. `tools_of(toolset)` finds the tools of a request."""
+    """Runs calls here. `tools_of(toolset)` finds the tools of a request; `max_concurrency` bounds
+    the calls in flight."""
 
-    def __init__(self, tools_of: Callable[[str], Mapping[str, Tool]], node_id: str) -> None:
+    def __init__(
+        self,
+        tools_of: Callable[[str], Mapping[str, Tool]],
+        node_id: str,
+        max_concurrency: int | None = None,
+    ) -> None:
         self._incarnation = RandomIds().new("executor")
         self._tools_of = tools_of
         self._node_id = node_id
-        self._calls: dict[CallKey, _Call] = {}
-        self._children: dict[CallKey, _Children] = {}
+        self._book = CallBook(self, lambda client_id, update: self._tell(update), max_concurrency)
+        self._queue = CallQueue(self._book.limits)
+        self._tasks: dict[CallKey, asyncio.Task[None]] = {}
+        self._own_tools: dict[str, Mapping[str, Tool]] = {}
         self._pools: dict[int, ThreadPoolExecutor] = {}
         self._updates: list[ToolUpdate] = []
         self._wake: asyncio.Event | None = None
@@ -74,16 +69,13 @@ class InlineExecutor:
     @property
     def queued(self) -> int:
         """Calls that have not begun."""
-        return sum(not call.begun for call in self._calls.values())
+        return self._book.queued
 
     def submit(self, requests: Sequence[ToolRequest]) -> None:
         """See `ToolExecutor`. A known key is adopted: its outcome is told again."""
         for request in requests:
-            known = self._calls.get(request.key)
-            if known is None or request.attempt > known.request.attempt:
-                self._launch(request, self._tools_of(request.toolset)[request.tool_name])
-            elif known.outcome is not None:
-                self._tell(CallFinished(request.key, known.outcome))
+            self._book.submit(_HERE, request)
+        self.fill()
 
     async def updates(self) -> AsyncIterator[Sequence[ToolUpdate]]:
         """See `ToolExecutor`."""
@@ -102,137 +94,115 @@ class InlineExecutor:
 
     async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
         """See `ToolExecutor`."""
-        return {key: self._status(key) for key in keys}
+        return {key: self._book.status(key) for key in keys}
 
     async def cancel(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
-        known = (self._calls.get(key) for key in self._with_descendants(keys))
-        tasks = [call.task for call in known if call is not None and not call.task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        ended = self._book.with_ended(keys)
+        for key in keys:
+            call = self._book.get(key)
+            if call is not None:
+                self._book.stop(call, Why.CANCELLED)
+        await ended
 
     def release(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
-        for key in list(self._with_descendants(keys)) if self._children else keys:
-            self._calls.pop(key, None)
-            self._children.pop(key, None)
+        self._book.release(keys)
 
     async def close(self) -> None:
         """See `ToolExecutor`."""
-        await self.cancel(list(self._calls))
+        await self.cancel(self._book.of_client(_HERE))
         self._closed = True
         if self._wake is not None:
             self._wake.set()
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
-    # child calls, made by the bodies
+    # Bodies, for the book
 
-    async def call(
-        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
-    ) -> Sequence[ToolOutcome]:
-        """See `ChildCaller`."""
-        made = self._calls.get(parent)
-        if made is None:
-            raise ToolError(f"the call {parent} has ended and can make no further calls")
-        siblings = self._children.setdefault(parent, _Children())
-        futures: list[asyncio.Future[ToolOutcome]] = []
-        keys: list[CallKey] = []
-        for one in arguments:
-            key = parent.child(siblings.count)
-            siblings.count += 1
-            request = made.request._replace(
-                key=key,
-                tool_name=tool.name,
-                tool_call_id=f"{made.request.tool_call_id}.{key.index[-1]}",
-                arguments=one,
-                parent_call_id=made.request.tool_call_id,
-                policy=tool.policy,
-            )
-            future: asyncio.Future[ToolOutcome] = asyncio.get_running_loop().create_future()
-            siblings.waiting[key] = future
-            futures.append(future)
-            self._tell(CallSubmitted(request))
-            self._launch(request, tool)
-            keys.append(key)
-        try:
-            return await asyncio.gather(*futures)
-        except asyncio.CancelledError:
-            await self.cancel(keys)
-            raise
+    def queue_of(self, request: ToolRequest) -> CallQueue:
+        """See `Bodies`."""
+        return self._queue
 
-    def call_blocking(
-        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
-    ) -> Sequence[ToolOutcome]:
-        """See `ChildCaller`. Called in the body's thread."""
-        loop = self._calls[parent].task.get_loop()
-        return asyncio.run_coroutine_threadsafe(self.call(parent, tool, arguments), loop).result()
+    def fill(self) -> None:
+        """See `Bodies`. What no bound keeps waiting begins at once."""
+        while len(self._queue) and (call := self._book.begin(self._queue)) is not None:
+            self._tasks[call.key] = asyncio.create_task(self._run(call))
 
-    def tell(self, report: CallReport) -> None:
-        """See `ChildCaller`. A plain body may tell in a thread, also when it was abandoned."""
-        call = self._calls.get(report.key)
-        if call is None or call.outcome is not None:
+    def stop(self, call: Call) -> None:
+        """See `Bodies`."""
+        task = self._tasks.get(call.key)
+        if task is None:
             return
-        loop = call.task.get_loop()
-        if running_loop() is loop:
-            self._tell(report)
-        else:
-            loop.call_soon_threadsafe(self._tell, report)
+        task.cancel()
+        if call.request.policy.timeout_s is not None or call.why is Why.CANCELLED:
+            grace_s = call.request.policy.cancel_grace_s
+            asyncio.get_running_loop().call_later(grace_s, self._book.give_up, call)
 
-    # one call
+    # one body
 
-    def _launch(self, request: ToolRequest, tool: Tool) -> None:
-        task = asyncio.create_task(self._run(request, tool, time.perf_counter()))
-        self._calls[request.key] = _Call(request, task)
+    async def _run(self, call: Call) -> None:
+        key, request = call.key, call.request
+        if call.tries:
+            request = request._replace(attempt=call.attempt)
+        children = _Children(self, call)
+        tool = self._tool(request)
 
-    async def _run(self, request: ToolRequest, tool: Tool, queued_at_s: float) -> None:
         def begun() -> Stopwatch:
-            self._calls[request.key].begun = True
-            return Stopwatch(self._node_id, (time.perf_counter() - queued_at_s) * 1000)
+            return Stopwatch(self._node_id, (time.monotonic() - call.queued_at_s) * 1000)
 
         def plain() -> ToolOutcome:
-            return run_plain(tool, request, self, begun())
+            return run_plain(tool, request, children, begun())
 
         try:
-            self._tell(CallStarted(request.key, os.getpid(), self._node_id))
+            self._book.started(CallStarted(key, os.getpid(), self._node_id), call)
             if tool.is_async:
-                outcome = await run_async(tool, request, self, begun())
+                outcome = await run_async(tool, request, children, begun())
             else:
-                pool = self._pool(len(request.key.index))
+                pool = self._pool(len(key.index))
                 context = contextvars.copy_context()
                 loop = asyncio.get_running_loop()
                 outcome = await loop.run_in_executor(pool, context.run, plain)
         except asyncio.CancelledError:
             outcome = ToolOutcome(error="cancelled", error_type="cancelled")
-        if request.key in self._children:  # those it did not wait for end with it, before it
-            count = self._children[request.key].count
-            await self.cancel([request.key.child(position) for position in range(count)])
-        self._settle(request.key, outcome)
+        if self._tasks.get(key) is asyncio.current_task():
+            del self._tasks[key]
+        self._book.finished(call, outcome)
 
-    def _settle(self, key: CallKey, outcome: ToolOutcome) -> None:
-        if key in self._calls:
-            self._calls[key].outcome = outcome
-        self._tell(CallFinished(key, outcome))
-        parent = key.parent
-        if parent is not None and parent in self._children:
-            future = self._children[parent].waiting.pop(key, None)
-            if future is not None and not future.done():
-                future.set_result(outcome)
+    def _tool(self, request: ToolRequest) -> Tool:
+        tools = self._own_tools.get(request.toolset) or self._tools_of(request.toolset)
+        return tools[request.tool_name]
 
-    def _with_descendants(self, keys: Iterable[CallKey]) -> Iterator[CallKey]:
-        for key in keys:
-            yield key
-            if key in self._children:
-                count = self._children[key].count
-                yield from self._with_descendants(key.child(position) for position in range(count))
+    def toolset_with(self, tool: Tool, toolset: str) -> str:
+        """The toolset that a body's call names: its own, or one for a tool that is not in it."""
+        known = self._own_tools.get(toolset) or self._tools_of(toolset)
+        if tool.name in known and known[tool.name] is tool:
+            return toolset
+        own = f"{tool.name}/{id(tool)}"
+        self._own_tools[own] = {tool.name: tool}
+        return own
 
-    def _status(self, key: CallKey) -> CallStatus:
-        call = self._calls.get(key)
-        if call is None:
-            return CallStatus.NEVER_SEEN
-        return CallStatus.RUNNING if call.outcome is None else CallStatus.FINISHED
+    async def exchange(
+        self, parent: Call, ticket: str, tool: Tool, calls: Sequence[ChildCall]
+    ) -> Sequence[Child]:
+        """Make calls of a body, and give those of the ticket that have ended. Raises `ToolError`
+        for a body that was left behind."""
+        if not parent.running:
+            raise ToolError(f"the call {parent.key} has ended and can make no further calls")
+        toolset = self.toolset_with(tool, parent.request.toolset)
+        requests = child_requests(parent.request, tool.name, tool.policy, toolset, calls)
+        self._book.submit_children(parent, ticket, requests)
+        self.fill()
+        return await self._book.children(parent, ticket)
+
+    def abandon(self, parent: Call, ticket: str) -> None:
+        """Nobody waits for the calls of a ticket any more."""
+        self._book.abandon(parent, ticket)
+
+    def hear(self, parent: Call, report: CallReport) -> None:
+        """What a body tells of its run; after its call's end it is dropped."""
+        if parent.ended is None:
+            self._tell(report)
 
     def _pool(self, level: int) -> ThreadPoolExecutor:
         if level not in self._pools:
@@ -246,3 +216,52 @@ class InlineExecutor:
         self._updates.append(update)
         if self._wake is not None:
             self._wake.set()
+
+
+class _Children:
+    """ChildCaller of one body."""
+
+    __slots__ = ("_call", "_executor", "_loop", "_made")
+
+    def __init__(self, executor: InlineExecutor, call: Call) -> None:
+        self._executor = executor
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self._made = 0
+
+    def next_position(self) -> int:
+        """See `ChildCaller`."""
+        position = self._made
+        self._made += 1
+        return position
+
+    async def exchange(
+        self, ticket: str, tool: Tool, calls: Sequence[ChildCall]
+    ) -> Sequence[Child]:
+        """See `ChildCaller`."""
+        return await self._executor.exchange(self._call, ticket, tool, calls)
+
+    def exchange_blocking(
+        self, ticket: str, tool: Tool, calls: Sequence[ChildCall]
+    ) -> Sequence[Child]:
+        """See `ChildCaller`. Called in the body's thread."""
+        work = self.exchange(ticket, tool, calls)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def abandon(self, ticket: str) -> None:
+        """See `ChildCaller`."""
+        self._on_loop(partial(self._executor.abandon, self._call, ticket))
+
+    def tell(self, report: CallReport) -> None:
+        """See `ChildCaller`."""
+        self._on_loop(partial(self._executor.hear, self._call, report))
+
+    def is_cancelled(self) -> bool:
+        """See `ChildCaller`."""
+        return self._call.why is not None
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        if running_loop() is self._loop:
+            work()
+        else:
+            self._loop.call_soon_threadsafe(work)

@@ -150,6 +150,7 @@ class AgentConfig(BaseModel):
     `task_complete(summary)` does. `output_key` names the metadata entry that gets the final text.
     `checkpointer` is where the records of threads are kept; there is a checkpoint at the end of
     every run, before it pauses, and every `checkpoint_every_n_iterations` turns.
+    `max_concurrency` bounds the tool calls in flight over all runs.
     `on_busy` says what a run does whose thread another run holds: "refuse" raises `ThreadBusy`,
     "wait" goes on with the conversation once the thread is free.
     """
@@ -192,6 +193,9 @@ class AgentConfig(BaseModel):
     )
     tool_execution: Literal["concurrent", "sequential"] = Field(
         "concurrent", description="give 'concurrent' or 'sequential'"
+    )
+    max_concurrency: int | None = Field(
+        None, ge=1, description="give a whole number of tool calls from 1, or None"
     )
     tool_loop_threshold: int = Field(
         DEFAULT_TOOL_LOOP_THRESHOLD, ge=2, description="give a whole number of turns from 2"

@@ -27,7 +27,7 @@ from tulip_actors.core.termination import (
 from tulip_actors.errors import RunCancelled
 from tulip_actors.loop.config import AgentConfig, task_complete
 from tulip_actors.loop.nodes import Setup, with_new_metadata
-from tulip_actors.loop.think import answered
+from tulip_actors.loop.think import answered, has_been_asked
 from tulip_actors.memory.fold import SUMMARY, result_message
 
 NATURAL_END = Ending("complete", "complete")
@@ -47,6 +47,8 @@ def ending_due(setup: Setup, state: AgentState, ctx: RunContext) -> Ending | Non
     """What ends the run before this turn, if anything does."""
     if ctx.cancel_requested:
         return CANCELLED
+    if has_been_asked(state, ctx):  # goes on in mid-turn, and was judged when the turn began
+        return None
     config = setup.config
     elapsed_s = ctx.elapsed_s
     if config.termination is not None:

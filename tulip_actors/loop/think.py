@@ -99,6 +99,12 @@ def _asked_before(ctx: RunContext, key: str) -> Sequence[ModelTurn]:
     return answers
 
 
+def has_been_asked(state: AgentState, ctx: RunContext) -> bool:
+    """Whether the model was asked in this turn already, without an answer to go on with: the run
+    stopped in mid-turn and goes on."""
+    return bool(_asked_before(ctx, f"{TURN}{state.iteration}"))
+
+
 def is_empty(message: Message) -> bool:
     """Neither text nor calls."""
     return not (message.content or message.tool_calls)

@@ -19,7 +19,7 @@ from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import Runnable, RunStore
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.inline import kept_in, recorded_requests, tools_of
+from tulip_actors.host.inline import kept_in, max_concurrency_of, recorded_requests, tools_of
 from tulip_actors.host.ports import AgentStatus, HostPorts
 from tulip_actors.host.run_host import RunHost
 from tulip_actors.loop.agent_runnable import AgentRunnable
@@ -160,7 +160,10 @@ class AgentActor:
             runnable = cast(Runnable[object], unpack(self._packed))
             tools = dict(tools_of(runnable))
             executor = DispatcherExecutor(
-                self._id, self._dispatcher, {self._id: pack(tools, "the tools")}
+                self._id,
+                self._dispatcher,
+                {self._id: pack(tools, "the tools")},
+                max_concurrency_of(runnable),
             )
             if tools:
                 executor.warm()

@@ -20,6 +20,7 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.errors import ClusterError
 from tulip_actors.runtime.failures import ask
+from tulip_actors.runtime.tool_work import packed, unpacked
 
 WHAT = "the dispatcher"
 RETRY_S = 0.2
@@ -34,13 +35,19 @@ class DispatcherExecutor:
     """
 
     def __init__(
-        self, client_id: str, find: Callable[[], Any], toolsets: Mapping[str, bytes]
+        self,
+        client_id: str,
+        find: Callable[[], Any],
+        toolsets: Mapping[str, bytes],
+        max_concurrency: int | None = None,
     ) -> None:
         self._client_id = client_id
+        self._max_concurrency = max_concurrency
         self._find = find
         self._toolsets = toolsets
         self._dispatcher: Any = None
         self._incarnation = ""
+        self._knows_tools = ""
         self._ready: asyncio.Task[None] | None = None
         self._buffer: list[ToolRequest] = []
         self._sending: asyncio.Task[None] | None = None
@@ -83,7 +90,7 @@ class DispatcherExecutor:
             except ClusterError as error:
                 yield await self._after_loss(error)
                 continue
-            updates = cast(Sequence[ToolUpdate], batch)
+            updates: Sequence[ToolUpdate] = unpacked(cast(bytes, batch))
             for update in updates:
                 self._waiting.discard(update.key)
                 if isinstance(update, CallFinished | CallLost):
@@ -132,7 +139,9 @@ class DispatcherExecutor:
         for wait_s in CONNECT_RETRIES_S:
             self._dispatcher = self._find()
             try:
-                greeting = await ask(self._dispatcher.hello.remote(self._client_id), WHAT)
+                greeting = await ask(
+                    self._dispatcher.hello.remote(self._client_id, self._max_concurrency), WHAT
+                )
             except ClusterError:
                 if wait_s is None:
                     self._ready = None
@@ -147,8 +156,10 @@ class DispatcherExecutor:
             while self._buffer:
                 await self._connected()
                 batch, self._buffer = self._buffer, []
-                sent = self._dispatcher.submit.remote(self._client_id, batch, self._toolsets)
+                toolsets = {} if self._knows_tools == self._incarnation else self._toolsets
+                sent = self._dispatcher.submit.remote(self._client_id, packed(batch), toolsets)
                 await ask(sent, WHAT)
+                self._knows_tools = self._incarnation
         except ClusterError as error:  # the poll meets the same and reports what is lost
             _log.debug("submit: %s", error)
         finally:

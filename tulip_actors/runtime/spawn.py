@@ -19,7 +19,8 @@ from tulip_actors.host.ports import ActorOptions
 from tulip_actors.runtime.agent_actor import AgentActor
 from tulip_actors.runtime.dispatcher import Dispatcher
 from tulip_actors.runtime.services import Services
-from tulip_actors.runtime.tool_task import run_call
+from tulip_actors.runtime.tool_work import WorkerSpec
+from tulip_actors.runtime.tool_worker import serve
 
 SERVICES = "tulip.services"
 CONTROL_THREADS = 4
@@ -47,9 +48,9 @@ def _agent_class() -> Any:
 
 
 @cache
-def _call_task() -> Any:
+def _worker_task() -> Any:
     # Ray's own retries are off: whether a body may run twice is for its tool to say
-    return ray.remote(max_retries=0, num_returns="streaming")(run_call)
+    return ray.remote(max_retries=0)(serve)
 
 
 def services_actor(namespace: str) -> Any:
@@ -112,11 +113,15 @@ def existing_actor(id: str, namespace: str) -> Any:
     return ray.get_actor(id, namespace=namespace)
 
 
-def tool_call(toolset: Any, request: Any, dispatcher: Any, demand: ToolDemand) -> Any:
-    """Start one call as a task of its own, on any node that has what it demands."""
+def tool_worker(spec: WorkerSpec, demand: ToolDemand, dispatcher: Any) -> Any:
+    """Start a worker as a task, on any node that has what its calls demand.
+
+    Returns the reference that is done when it has ended.
+    """
     return (
-        _call_task()
+        _worker_task()
         .options(
+            name=f"tulip.{spec.kind}",
             num_cpus=demand.num_cpus or 0,
             num_gpus=demand.num_gpus or 0,
             memory=demand.memory_bytes,
@@ -125,7 +130,7 @@ def tool_call(toolset: Any, request: Any, dispatcher: Any, demand: ToolDemand) -
             runtime_env=demand.runtime_env and json.loads(canonical(demand.runtime_env)),
             scheduling_strategy="SPREAD",
         )
-        .remote(toolset, request, dispatcher)
+        .remote(spec, dispatcher)
     )
 
 

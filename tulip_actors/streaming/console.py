@@ -27,6 +27,7 @@ from tulip_actors.core.events import (
     TerminateEvent,
     ThinkEvent,
     ToolCompleteEvent,
+    ToolProgressEvent,
     ToolStartEvent,
     TulipEvent,
 )
@@ -183,6 +184,12 @@ def _tool_complete(event: ToolCompleteEvent) -> Iterator[Part]:
     yield (event.error if event.error is not None else event.result or ""), "red" if failed else ""
 
 
+def _tool_progress(event: ToolProgressEvent) -> Iterator[Part]:
+    yield f"… {event.tool_name} {event.fraction:.0%}", "dim"
+    if event.message:
+        yield f" {event.message}", "dim"
+
+
 def _model_complete(event: ModelCompleteEvent) -> Iterator[Part]:
     yield "the model answered ", "dim"
     yield event.content or _calls(event.tool_calls) or "(no text)", ""
@@ -260,6 +267,7 @@ _DESCRIPTIONS: dict[type[TulipEvent], Callable[[Any], Iterator[Part]]] = {
     ThinkEvent: _think,
     ToolStartEvent: _tool_start,
     ToolCompleteEvent: _tool_complete,
+    ToolProgressEvent: _tool_progress,
     ModelCompleteEvent: _model_complete,
     ReflectEvent: _reflect,
     GroundingEvent: _grounding,

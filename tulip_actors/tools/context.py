@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tulip_actors.core.calls import (
     CallEmitted,
     CallKey,
-    CallReport,
     CallScope,
     CallSetMetadata,
-    ToolOutcome,
 )
 from tulip_actors.core.codec import pack_event, unpack_event
 from tulip_actors.core.current import checked_entry, checked_event
-from tulip_actors.core.events import TerminateEvent, TulipEvent
-from tulip_actors.core.frozen import FrozenDict, Json
-from tulip_actors.errors import ConfigError, NotSerialisable, ToolError
+from tulip_actors.core.events import TerminateEvent, ToolProgressEvent, TulipEvent
+from tulip_actors.core.frozen import Json
+from tulip_actors.errors import ConfigError
+from tulip_actors.tools.children import MAX_IN_FLIGHT, ChildCaller, MappedCalls, in_order
 
 if TYPE_CHECKING:
     from tulip_actors.tools.decorator import Tool
-
-
-class ChildCaller(Protocol):
-    """How a body reaches the executor that runs it, from a coroutine or from a plain function."""
-
-    async def call(
-        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
-    ) -> Sequence[ToolOutcome]:
-        """Outcomes in the order of the arguments, with their values."""
-        ...
-
-    def call_blocking(
-        self, parent: CallKey, tool: Tool, arguments: Sequence[Mapping[str, Json]]
-    ) -> Sequence[ToolOutcome]:
-        """The same for a body that is not a coroutine."""
-        ...
-
-    def tell(self, report: CallReport) -> None:
-        """Pass on what a body tells of its run, in order; from any thread, without waiting.
-
-        What comes after the call's end is dropped.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +77,17 @@ class ToolContext:
     """Take a parameter of this type in a tool and it is filled in; models do not see it.
 
     `key` names this call for ever, also when the body runs again: pass `idempotency_key` on to
-    whatever has an effect.
+    whatever has an effect. `attempt` counts the times it runs, from 1; `deadline_s` is when it
+    times out, in seconds since the epoch (`time.time()`), None without a `timeout_s`.
     """
 
     key: CallKey
     tool_call_id: str
     scope: CallScope
     children: ChildCaller
+    tool_name: str
     attempt: int = 1
+    deadline_s: float | None = None
 
     @property
     def run_id(self) -> str:
@@ -157,74 +136,74 @@ class ToolContext:
         """The same text for the same call, in every attempt and after every restart."""
         return str(self.key)
 
+    def cancelled(self) -> bool:
+        """Whether this call has been asked to end (its run was cancelled, its time is up).
+
+        A plain body that takes long should look: nothing else can stop it but the end of its
+        process, `cancel_grace_s` later. A coroutine gets a CancelledError by itself.
+        """
+        return self.children.is_cancelled()
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Say how far the call is, 0 to 1: a `ToolProgressEvent` on stream and bus; any thread."""
+        self._run.emit(
+            ToolProgressEvent(
+                tool_name=self.tool_name,
+                tool_call_id=self.tool_call_id,
+                fraction=min(1.0, max(0.0, fraction)),
+                message=message,
+            )
+        )
+
     async def call(self, tool: Tool, arguments: object = None, /) -> object:
         """Call a tool and return what its body returned. Raises `ToolError` when it failed."""
         return (await self.map(tool, [{} if arguments is None else arguments]))[0]
 
     async def map(
-        self, tool: Tool, items: Iterable[object], *, return_exceptions: bool = False
+        self,
+        tool: Tool,
+        items: Iterable[object],
+        *,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        return_exceptions: bool = False,
     ) -> list[object]:
         """Call a tool once per item, in parallel over the cluster; values in the items' order.
 
-        An item is the tool's one argument, or a mapping of its arguments. A failed item does not
+        An item is the tool's one argument, or a mapping of its arguments; items are taken from the
+        iterator as calls end, so that at most `max_in_flight` are under way. A failed item does not
         end the others. When all have ended the first failure is raised as a `ToolError`, or, with
         `return_exceptions=True`, each failure stands in its item's place.
         """
-        batch = Batch.of(tool, items)
-        made = await self.children.call(self.key, tool, batch.valid) if batch.valid else ()
-        return batch.values(made, return_exceptions)
+        mapped = MappedCalls(self.children, tool, items, max_in_flight)
+        return in_order([entry async for entry in mapped.as_completed()], return_exceptions)
+
+    def map_as_completed(
+        self, tool: Tool, items: Iterable[object], *, max_in_flight: int = MAX_IN_FLIGHT
+    ) -> AsyncIterator[tuple[int, object]]:
+        """The same, as calls end: `(index of the item, value)`, a `ToolError` for one that failed.
+
+        Only what is under way is held, so `items` may be endless.
+        """
+        return MappedCalls(self.children, tool, items, max_in_flight).as_completed()
 
     def call_sync(self, tool: Tool, arguments: object = None, /) -> object:
         """`call` for a plain (not `async def`) tool."""
         return self.map_sync(tool, [{} if arguments is None else arguments])[0]
 
     def map_sync(
-        self, tool: Tool, items: Iterable[object], *, return_exceptions: bool = False
+        self,
+        tool: Tool,
+        items: Iterable[object],
+        *,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        return_exceptions: bool = False,
     ) -> list[object]:
         """`map` for a plain (not `async def`) tool."""
-        batch = Batch.of(tool, items)
-        made = self.children.call_blocking(self.key, tool, batch.valid) if batch.valid else ()
-        return batch.values(made, return_exceptions)
+        mapped = MappedCalls(self.children, tool, items, max_in_flight)
+        return in_order(mapped.as_completed_blocking(), return_exceptions)
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The items of one `map`: arguments for each, or the error that keeps it from being called."""
-
-    tool: Tool
-    items: Sequence[FrozenDict | ToolError]
-
-    @classmethod
-    def of(cls, tool: Tool, items: Iterable[object]) -> Batch:
-        """Check every item; one that does not fit does not keep the others."""
-        checked: list[FrozenDict | ToolError] = []
-        for item in items:
-            try:
-                checked.append(tool.arguments_from(item))
-            except (ToolError, NotSerialisable) as error:
-                checked.append(ToolError(f"{tool.name}: {error.message}"))
-        return cls(tool, checked)
-
-    @property
-    def valid(self) -> Sequence[FrozenDict]:
-        """The arguments of the items that can be called."""
-        return [item for item in self.items if isinstance(item, FrozenDict)]
-
-    def values(self, outcomes: Sequence[ToolOutcome], return_exceptions: bool) -> list[object]:
-        """A value per item, in their order. Raises the first failure, unless they are wanted."""
-        made = iter(outcomes)
-        values: list[object] = []
-        for item in self.items:
-            if isinstance(item, ToolError):
-                values.append(item)
-                continue
-            outcome = next(made)
-            failed = outcome.error is not None
-            values.append(
-                ToolError(f"{self.tool.name}: {outcome.error}") if failed else outcome.value
-            )
-        if not return_exceptions:
-            for value in values:
-                if isinstance(value, ToolError):
-                    raise value
-        return values
+    def map_as_completed_sync(
+        self, tool: Tool, items: Iterable[object], *, max_in_flight: int = MAX_IN_FLIGHT
+    ) -> Iterator[tuple[int, object]]:
+        """`map_as_completed` for a plain (not `async def`) tool."""
+        return MappedCalls(self.children, tool, items, max_in_flight).as_completed_blocking()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -20,7 +19,8 @@ from tulip_actors.core.current import serving
 from tulip_actors.core.frozen import clean_text
 from tulip_actors.core.interrupt import Interrupted, answering
 from tulip_actors.errors import ToolError, TulipError
-from tulip_actors.tools.context import ChildCaller, ToolContext, ToolRun
+from tulip_actors.tools.children import ChildCaller
+from tulip_actors.tools.context import ToolContext, ToolRun
 from tulip_actors.tools.decorator import Tool
 
 LEFT_OUT = "\n[... {} characters left out ...]\n"
@@ -40,8 +40,15 @@ def bound(tool: Tool, request: ToolRequest, children: ChildCaller) -> Callable[[
         )
     arguments = tool.signature.bind(tool.name, request.arguments)
     if tool.signature.context_parameter is not None:
+        timeout_s = request.policy.timeout_s
         arguments[tool.signature.context_parameter] = ToolContext(
-            request.key, request.tool_call_id, request.scope, children, request.attempt
+            key=request.key,
+            tool_call_id=request.tool_call_id,
+            scope=request.scope,
+            children=children,
+            tool_name=request.tool_name,
+            attempt=request.attempt,
+            deadline_s=None if timeout_s is None else time.time() + timeout_s,
         )
     return lambda: tool.fn(**arguments)
 
@@ -100,20 +107,13 @@ class Stopwatch:
 def run_plain(
     tool: Tool, request: ToolRequest, children: ChildCaller, watch: Stopwatch
 ) -> ToolOutcome:
-    """Run a plain body in this thread. Whatever it raises is its outcome.
-
-    But for KeyboardInterrupt in a main thread: that is how a running task is cancelled.
-    """
+    """Run a plain body in this thread. Whatever it raises is its outcome."""
     limit = tool.policy.max_result_chars
     try:
         with answering(request.answers), serving(ToolRun(request.key, request.scope, children)):
             return watch.returned(bound(tool, request, children)(), limit)
     except Interrupted as asked:
         return watch.asked(request, asked)
-    except KeyboardInterrupt as error:
-        if threading.current_thread() is threading.main_thread():
-            raise
-        return watch.raised(error, limit)
     except BaseException as error:  # also sys.exit(): it ends the body, not the process
         return watch.raised(error, limit)
 

@@ -14,7 +14,7 @@ from tulip_actors.core.calls import (
     ToolDemand,
     ToolPolicy,
 )
-from tulip_actors.core.frozen import EMPTY, freeze_object
+from tulip_actors.core.frozen import EMPTY, FrozenDict, freeze_object
 from tulip_actors.errors import ConfigError
 
 LEAST_RESULT_CHARS = 100
@@ -75,6 +75,7 @@ def policy_of(
     policy = ToolPolicy(
         kind=_kind(name, options, is_async),
         demand=_demand(check, options),
+        idempotent=idempotent,
         timeout_s=check.number("timeout_s", options.get("timeout_s"), above=0),
         cancel_grace_s=check.number("cancel_grace_s", options.get("cancel_grace_s"), least=0)
         or (0.0 if "cancel_grace_s" in options else CANCEL_GRACE_S),
@@ -120,11 +121,13 @@ def _demand(check: _Checks, options: ToolOptions) -> ToolDemand:
         num_cpus=check.number("num_cpus", options.get("num_cpus"), least=0),
         num_gpus=check.number("num_gpus", options.get("num_gpus"), least=0),
         memory_bytes=check.whole("memory", options.get("memory"), least=1),
-        resources={
-            name: check.number(f"resources[{name!r}]", amount, above=0) or 0.0
-            for name, amount in options.get("resources", EMPTY).items()
-        },
-        label_selector=dict(options.get("label_selector", EMPTY)),
+        resources=FrozenDict(
+            {
+                name: check.number(f"resources[{name!r}]", amount, above=0)
+                for name, amount in options.get("resources", EMPTY).items()
+            }
+        ),
+        label_selector=freeze_object(options.get("label_selector", EMPTY), "label_selector"),
         runtime_env=None if environment is None else freeze_object(environment, "runtime_env"),
     )
 

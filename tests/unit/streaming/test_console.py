@@ -25,6 +25,7 @@ from tulip_actors.core.events import (
     TerminateEvent,
     ThinkEvent,
     ToolCompleteEvent,
+    ToolProgressEvent,
     ToolStartEvent,
     TulipEvent,
 )
@@ -41,6 +42,10 @@ SHOWN: list[tuple[TulipEvent, list[str]]] = [
     (
         ToolCompleteEvent(tool_name="add", tool_call_id="c", result="3", duration_ms=1500.0),
         ["✓ add", "1.5 s", "3"],
+    ),
+    (
+        ToolProgressEvent(tool_name="copy", tool_call_id="c", fraction=0.25, message="disk 1"),
+        ["copy 25%", "disk 1"],
     ),
     (ModelChunkEvent(content="Once upon"), ["Once upon"]),
     (ModelCompleteEvent(content="the end"), ["the end"]),

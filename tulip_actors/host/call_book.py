@@ -1,0 +1,572 @@
+"""The lives of tool calls: waiting, running, ended; who waits for them; what their policy allows.
+
+What may live here: decisions that hold wherever bodies run. It is told what happened and says what
+to do next; it awaits nothing and starts nothing itself. `Bodies` is how it reaches what does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from tulip_actors.core.calls import (
+    CallFinished,
+    CallKey,
+    CallLost,
+    CallStarted,
+    CallStatus,
+    CallSubmitted,
+    Child,
+    ToolOutcome,
+    ToolPolicy,
+    ToolRequest,
+    ToolUpdate,
+)
+from tulip_actors.core.frozen import canonical
+from tulip_actors.host.call_queue import CallQueue, Limits
+from tulip_actors.tools.children import ChildCall
+
+RETRY_DELAY_S = 0.1
+RETRY_DELAY_MAX_S = 5.0
+"""Further tries wait twice as long each time, with jitter, so that calls that failed together do
+not come back together."""
+LOST_TRIES = 3
+"""How often a lost call that may be repeated is: one that kills its worker would do it for ever."""
+QUEUED_MAX = 100_000
+"""Calls that may wait: beyond, a new one is refused rather than the memory used up."""
+MEMO_MAX = 10_000
+"""Results of idempotent calls that are kept for later calls of their thread."""
+MEMO_VALUE_MAX_BYTES = 100_000
+
+
+class Why(StrEnum):
+    """Why a call is stopped."""
+
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+
+
+Ticket: TypeAlias = str
+"""Names the child calls of one `map`, for whoever waits for them."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call. `tries` are the bodies that were begun and ended badly."""
+
+    request: ToolRequest
+    client_id: str
+    parent: Call | None = None
+    ticket: Ticket | None = None
+    queued_at_s: float = field(default_factory=time.monotonic)
+    queued: bool = False
+    running: bool = False
+    why: Why | None = None
+    tries: int = 0
+    ended: CallFinished | CallLost | None = None
+    children: dict[int, Call] = field(default_factory=dict)
+    waits: int = 0
+    followers: list[Call] = field(default_factory=list)
+    deadline: asyncio.TimerHandle | None = None
+    on_end: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def key(self) -> CallKey:
+        """The call's name."""
+        return self.request.key
+
+    @property
+    def attempt(self) -> int:
+        """The number of this try, from 1, as the body is told."""
+        return self.request.attempt + self.tries
+
+    def below(self) -> Iterator[Call]:
+        """The calls under this one, the deepest first."""
+        for child in list(self.children.values()):
+            yield from child.below()
+            yield child
+
+
+class Bodies(Protocol):
+    """What runs the bodies. All three return at once."""
+
+    def queue_of(self, request: ToolRequest) -> CallQueue:
+        """Where a call of this kind waits."""
+        ...
+
+    def fill(self) -> None:
+        """There may be calls to begin: take them from the queues with `CallBook.begin`."""
+        ...
+
+    def stop(self, call: Call) -> None:
+        """Make the body of a running call end; `call.why` says why."""
+        ...
+
+
+@dataclass(slots=True)
+class _Tickets:
+    """The children of one `map` that nobody has been told of yet."""
+
+    ended: list[Child] = field(default_factory=list)
+    open: int = 0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class CallBook:
+    """All calls of one executor. For one event loop."""
+
+    def __init__(
+        self,
+        bodies: Bodies,
+        tell: Callable[[str, ToolUpdate], None],
+        max_concurrency: int | None = None,
+    ) -> None:
+        self.limits = Limits(max_concurrency)
+        self._bodies = bodies
+        self._tell = tell
+        self._calls: dict[CallKey, Call] = {}
+        self._tickets: dict[Ticket, _Tickets] = {}
+        self._queued = 0
+        self._leaders: dict[tuple[str, str, str], Call] = {}
+        self._memo: OrderedDict[tuple[str, str, str], ToolOutcome] = OrderedDict()
+
+    def __contains__(self, key: CallKey) -> bool:
+        return key in self._calls
+
+    def get(self, key: CallKey) -> Call | None:
+        """A call that is known."""
+        return self._calls.get(key)
+
+    @property
+    def queued(self) -> int:
+        """Calls that wait for their turn."""
+        return self._queued
+
+    # calls come
+
+    def submit(self, client_id: str, request: ToolRequest) -> None:
+        """Take a model's call; a known key is adopted: its outcome is told, or will be."""
+        known = self._calls.get(request.key)
+        if known is None or request.attempt > known.request.attempt:
+            children = known.children if known is not None else {}
+            call = Call(request, client_id, children=children)
+            self._calls[request.key] = call
+            self._take(call)
+        else:
+            known.client_id = client_id
+            if known.ended is not None:
+                self._tell(client_id, _told(known.ended))
+
+    def submit_children(
+        self, parent: Call, ticket: Ticket, requests: Sequence[ToolRequest]
+    ) -> None:
+        """Take the calls of a running body, and announce them. One that has ended is not made
+        again: a body that runs again is served what its children gave the first time."""
+        waiting = self._tickets.setdefault(ticket, _Tickets())
+        for request in requests:
+            position = request.key.index[-1]
+            waiting.open += 1
+            known = parent.children.get(position)
+            if known is not None and isinstance(known.ended, CallFinished):
+                known.ticket = ticket
+                self._tell_ticket(known, known.ended.outcome)
+                continue
+            call = Call(request, parent.client_id, parent, ticket)
+            parent.children[position] = call
+            self._calls[request.key] = call
+            self._tell(call.client_id, CallSubmitted(request))
+            self._take(call)
+
+    def _take(self, call: Call) -> None:
+        request = call.request
+        if self._queued >= QUEUED_MAX:
+            text = f"not made: {self._queued} calls wait already; map over fewer at once"
+            self._end(
+                call, CallFinished(call.key, ToolOutcome(error=text, error_type="queue_full"))
+            )
+            return
+        if not (request.policy.idempotent and self._is_shared(call)):
+            self._queue(call)
+
+    def _queue(self, call: Call, *, first: bool = False) -> None:
+        self._queued += 1
+        call.queued = True
+        queue = self._bodies.queue_of(call.request)
+        (queue.push_front if first else queue.push)(call.request)
+
+    def _is_shared(self, call: Call) -> bool:
+        """Whether an equal call of the thread has been made, or is being made: it is shared.
+
+        One that is run again on purpose (a hook's retry, a human's answer) is not.
+        """
+        if call.request.attempt > 1:
+            return False
+        identity = _identity(call.request)
+        outcome = self._memo.get(identity)
+        if outcome is not None:
+            self._end(call, CallFinished(call.key, _served(outcome)))
+            return True
+        leader = self._leaders.setdefault(identity, call)
+        if leader is not call:
+            leader.followers.append(call)
+        return leader is not call
+
+    # bodies begin and end
+
+    def begin(self, queue: CallQueue) -> Call | None:
+        """Take the next call that may run from a queue; it is running from here on."""
+        while (request := queue.pop()) is not None:
+            call = self._calls.get(request.key)
+            if call is None or not call.queued:  # it ended while it waited
+                self.limits.give_back(request)
+                continue
+            self._unqueue(call)
+            call.running = True
+            if call.request.policy.timeout_s is not None:
+                loop = asyncio.get_running_loop()
+                call.deadline = loop.call_later(call.request.policy.timeout_s, self._overdue, call)
+            return call
+        return None
+
+    def started(self, mark: CallStarted, call: Call) -> None:
+        """A body begins, there."""
+        self._tell(call.client_id, mark)
+
+    def put_back(self, call: Call) -> None:
+        """A call was handed on and provably not begun: it is the next of its queue."""
+        if call.ended is None and call.running:
+            self._rest(call)
+            self._queue(call, first=True)
+            self._bodies.fill()
+
+    def finished(self, call: Call, outcome: ToolOutcome) -> None:
+        """A body has ended."""
+        if call.ended is not None or not call.running:
+            return
+        if call.why is not None and outcome.error is not None:
+            outcome = _stopped(call, outcome)
+        elif _may_try_again(call, outcome):
+            self._again(call)
+            return
+        self._end_with_children(call, CallFinished(call.key, outcome))
+
+    def lost(self, call: Call, reason: str) -> None:
+        """The process of a body that had begun is gone: its effect may have happened."""
+        if call.ended is not None or not call.running:
+            return
+        policy = call.request.policy
+        if call.why is not None:
+            self._end_with_children(call, CallFinished(call.key, _stopped(call, ToolOutcome())))
+        elif call.tries < policy.retries or (
+            policy.on_unknown == "retry" and call.tries < LOST_TRIES
+        ):
+            self._again(call)
+        else:
+            self._end_with_children(call, CallLost(call.key, reason, started=True))
+
+    def refused(self, call: Call, error: str, error_type: str) -> None:
+        """A call cannot be made."""
+        self._end(call, CallFinished(call.key, ToolOutcome(error=error, error_type=error_type)))
+
+    def _again(self, call: Call) -> None:
+        """Another try, a while later."""
+        call.tries += 1
+        self._rest(call)
+        delay_s = min(RETRY_DELAY_S * 2 ** (call.tries - 1), RETRY_DELAY_MAX_S)
+        loop = asyncio.get_running_loop()
+        loop.call_later(delay_s * random.uniform(0.5, 1.0), self._queue_again, call)
+        self._bodies.fill()
+
+    def _queue_again(self, call: Call) -> None:
+        if call.ended is None:
+            self._queue(call)
+            self._bodies.fill()
+
+    def _unqueue(self, call: Call) -> None:
+        if call.queued:
+            call.queued = False
+            self._queued -= 1
+
+    def _rest(self, call: Call) -> None:
+        """The call does not run any more; it may run again."""
+        if call.running:
+            call.running = False
+            if not call.waits:
+                self.limits.give_back(call.request)
+            call.waits = 0
+        if call.deadline is not None:
+            call.deadline.cancel()
+            call.deadline = None
+
+    # calls end
+
+    def _end_with_children(self, call: Call, ended: CallFinished | CallLost) -> None:
+        """The call has ended, after the children that it did not wait for."""
+        open_ = [child for child in call.below() if child.ended is None]
+        if not open_:
+            self._end(call, ended)
+            return
+        self._rest(call)
+        left = len(open_)
+
+        def one_less() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self._end(call, ended)
+
+        for child in open_:
+            child.on_end.append(one_less)
+            self.stop(child, Why.CANCELLED)
+
+    def _end(self, call: Call, ended: CallFinished | CallLost) -> None:
+        if call.ended is not None:
+            return
+        self._unqueue(call)
+        self._rest(call)
+        call.ended = ended
+        if call.request.policy.idempotent:
+            self._lead_no_more(call)
+        self._tell(call.client_id, _told(ended))
+        if call.ticket is not None:
+            self._tell_ticket(call, _outcome(ended))
+        for listener in call.on_end:
+            listener()
+        call.on_end.clear()
+        if call.parent is None and not _asks(ended):
+            self._forget_children(call)
+        self._bodies.fill()
+
+    def _lead_no_more(self, call: Call) -> None:
+        """Those who share this call get its result; if it has none, the first of them leads."""
+        identity = _identity(call.request)
+        outcome = _outcome(call.ended) if call.ended is not None else ToolOutcome()
+        is_hit = outcome.error is None and outcome.interrupt is None
+        if is_hit and _is_light(outcome.value):
+            self._memo[identity] = outcome
+            while len(self._memo) > MEMO_MAX:
+                self._memo.popitem(last=False)
+        if self._leaders.get(identity) is not call:
+            return
+        del self._leaders[identity]
+        followers, call.followers = call.followers, []
+        for follower in followers:
+            if follower.ended is None:
+                self._take(follower)
+
+    def _tell_ticket(self, call: Call, outcome: ToolOutcome) -> None:
+        waiting = self._tickets.get(call.ticket or "")
+        if waiting is not None:
+            waiting.open -= 1
+            waiting.ended.append(Child(call.key.index[-1], outcome))
+            waiting.wake.set()
+
+    # who waits
+
+    async def children(self, parent: Call, ticket: Ticket) -> Sequence[Child]:
+        """The children of a `map` that have ended since the last time; waits for one. Empty when
+        none is left. Meanwhile the parent gives its place in every bound back."""
+        waiting = self._tickets.setdefault(ticket, _Tickets())
+        if not waiting.ended and waiting.open:
+            tries = parent.tries
+            self._waits(parent, 1)
+            try:
+                waiting.wake.clear()
+                await waiting.wake.wait()
+            finally:
+                if parent.tries == tries:  # else who waited here is gone
+                    self._waits(parent, -1)
+        ended, waiting.ended = waiting.ended, []
+        if not waiting.open:
+            self._tickets.pop(ticket, None)
+        return ended
+
+    def _waits(self, parent: Call, step: int) -> None:
+        if not parent.running:
+            return
+        before, parent.waits = parent.waits, parent.waits + step
+        if before == 0:
+            self.limits.give_back(parent.request)
+            self._bodies.fill()
+        elif parent.waits == 0:
+            self.limits.take(parent.request)
+
+    def abandon(self, parent: Call, ticket: Ticket) -> None:
+        """Nobody waits for the children of a `map` any more."""
+        self._tickets.pop(ticket, None)
+        for child in list(parent.children.values()):
+            if child.ticket == ticket and child.ended is None:
+                child.ticket = None
+                self.stop(child, Why.CANCELLED)
+
+    # calls are stopped
+
+    def stop(self, call: Call, why: Why) -> None:
+        """End a call and those below it: at once if it waits, else when its body has ended."""
+        if call.ended is not None:
+            return
+        if call.running:
+            for child in call.below():
+                self.stop(child, Why.CANCELLED)
+            if call.why is None:
+                call.why = why
+                self._bodies.stop(call)
+        else:
+            call.why = call.why or why
+            self._end_with_children(call, CallFinished(call.key, _stopped(call, ToolOutcome())))
+
+    def give_up(self, call: Call) -> None:
+        """A body that was stopped does not end: its call ends without it."""
+        if call.ended is None and call.running:
+            self._end_with_children(call, CallFinished(call.key, _stopped(call, ToolOutcome())))
+
+    def _overdue(self, call: Call) -> None:
+        self.stop(call, Why.TIMEOUT)
+
+    def with_ended(self, keys: Iterable[CallKey]) -> asyncio.Future[None]:
+        """Done when the calls have ended."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        known = [call for key in keys if (call := self._calls.get(key)) is not None]
+        open_ = [call for call in known if call.ended is None]
+        left = len(open_)
+
+        def one_less() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0 and not done.done():
+                done.set_result(None)
+
+        for call in open_:
+            call.on_end.append(one_less)
+        if not open_:
+            done.set_result(None)
+        return done
+
+    # what is known
+
+    def status(self, key: CallKey) -> CallStatus:
+        """See `ToolExecutor`."""
+        call = self._calls.get(key)
+        if call is None:
+            return CallStatus.NEVER_SEEN
+        if call.ended is not None:
+            return CallStatus.FINISHED
+        return CallStatus.RUNNING if call.running or call.tries else CallStatus.QUEUED
+
+    def of_client(self, client_id: str) -> list[CallKey]:
+        """The calls of a client that have not ended."""
+        return [
+            key
+            for key, call in self._calls.items()
+            if call.client_id == client_id and call.ended is None
+        ]
+
+    def release(self, keys: Iterable[CallKey]) -> None:
+        """The outcomes are recorded, and are forgotten here with what is below the calls.
+
+        A call that asks a human is not: its body will run again, and is served what its children
+        gave the first time.
+        """
+        for key in keys:
+            call = self._calls.get(key)
+            if call is not None and call.ended is not None and not _asks(call.ended):
+                self._forget(call)
+
+    def forget_client(self, client_id: str) -> None:
+        """A client is gone: what ended for it is forgotten."""
+        for call in [one for one in self._calls.values() if one.client_id == client_id]:
+            if call.parent is None and call.ended is not None:
+                self._forget(call)
+
+    def _forget(self, call: Call) -> None:
+        self._forget_children(call)
+        self._calls.pop(call.key, None)
+
+    def _forget_children(self, call: Call) -> None:
+        for child in call.below():
+            self._calls.pop(child.key, None)
+        call.children = {}
+
+
+def child_requests(
+    parent: ToolRequest,
+    tool_name: str,
+    policy: ToolPolicy,
+    toolset: str,
+    calls: Iterable[ChildCall],
+) -> list[ToolRequest]:
+    """The calls of a body as requests under its own."""
+    return [
+        parent._replace(
+            key=parent.key.child(position),
+            tool_name=tool_name,
+            tool_call_id=f"{parent.tool_call_id}.{position}",
+            arguments=arguments,
+            toolset=toolset,
+            policy=policy,
+            parent_call_id=parent.tool_call_id,
+            attempt=1,
+            answers=(),
+        )
+        for position, arguments in calls
+    ]
+
+
+def _identity(request: ToolRequest) -> tuple[str, str, str]:
+    return request.scope.thread_id, request.tool_name, canonical(request.arguments)
+
+
+def _served(outcome: ToolOutcome) -> ToolOutcome:
+    """A result that an equal call is given: no time, no body."""
+    return outcome._replace(duration_ms=0.0, queued_ms=0.0, worker_pid=None, node_id=None)
+
+
+def _is_light(value: object) -> bool:
+    return not isinstance(value, bytes) or len(value) <= MEMO_VALUE_MAX_BYTES
+
+
+def _may_try_again(call: Call, outcome: ToolOutcome) -> bool:
+    """Whether the tool raised, and its policy allows another try."""
+    raised = outcome.error is not None and outcome.error_type not in NOT_RAISED
+    return raised and call.why is None and call.tries < call.request.policy.retries
+
+
+NOT_RAISED = frozenset({"cancelled", "timeout", "config", "queue_full", "ToolArgumentsInvalid"})
+"""Errors that another try would meet again, or that are none of the tool's own."""
+
+
+def _asks(ended: CallFinished | CallLost) -> bool:
+    """Whether the body asks a human, and will run again."""
+    return isinstance(ended, CallFinished) and ended.outcome.interrupt is not None
+
+
+def _stopped(call: Call, outcome: ToolOutcome) -> ToolOutcome:
+    """The outcome of a body that was stopped: whatever it raised, that is why."""
+    if call.why is Why.TIMEOUT:
+        text = f"timed out after {call.request.policy.timeout_s:g} s; its effect may have happened"
+    else:
+        text = "cancelled"
+    return outcome._replace(
+        result=None, error=text, error_type=call.why, interrupt=None, value=None
+    )
+
+
+def _told(ended: CallFinished | CallLost) -> ToolUpdate:
+    """An end as an agent is told of it: without the value, which only a parent wants."""
+    if isinstance(ended, CallLost) or ended.outcome.value is None:
+        return ended
+    return CallFinished(ended.key, ended.outcome._replace(value=None))
+
+
+def _outcome(ended: CallFinished | CallLost) -> ToolOutcome:
+    if isinstance(ended, CallFinished):
+        return ended.outcome
+    return ToolOutcome(
+        error=f"the worker died while it ran: {ended.reason}", error_type="tool_lost"
+    )

@@ -1,0 +1,461 @@
+"""The workers of a dispatcher, in lanes: one for coroutines, one for plain functions, and one for
+each demand whose calls go alone.
+
+What may live here: which worker gets which call, when workers are begun and ended, and what became
+of the calls of one that died. What that means for a call is `CallBook`'s to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import ray
+from ray.exceptions import OutOfMemoryError, RayError, RuntimeEnvSetupError
+
+from tulip_actors.core.calls import (
+    CallFinished,
+    CallKey,
+    CallKind,
+    CallStarted,
+    ToolDemand,
+    ToolRequest,
+)
+from tulip_actors.core.defaults import RandomIds
+from tulip_actors.host.call_book import Call, CallBook, Why
+from tulip_actors.host.call_queue import CallQueue
+from tulip_actors.runtime.cluster_size import ClusterSize
+from tulip_actors.runtime.failures import translated
+from tulip_actors.runtime.start_marks import SeenMarks
+from tulip_actors.runtime.tool_work import Handed, Hello, Work, WorkerSpec
+
+PLACES = {CallKind.ASYNC: 4096, CallKind.PLAIN: 1024}
+"""Calls that one worker may hold, those that wait for children included."""
+BUSY_AT = {CallKind.ASYNC: 2048, CallKind.PLAIN: 32}
+"""Bodies at once in one worker, those that wait for children not counted: coroutines cost little,
+a plain function a thread."""
+SPREAD_FROM = {CallKind.ASYNC: 8, CallKind.PLAIN: 1}
+"""Calls per worker from which on another one is worth its start."""
+SHARE_LEAST = {CallKind.ASYNC: 64, CallKind.PLAIN: 4}
+"""Calls that a worker is given at once, however few there are and however many workers start."""
+SHARED_MIN = 2
+WORKERS_MAX = 256
+"""Workers of a shared lane: one per CPU for plain functions, one per node for coroutines."""
+IDLE_S = 10.0
+"""How long a shared worker without work is kept: a start costs a tenth to half a second."""
+ALONE_MIN = 8
+ALONE_PER_CPU = 4
+"""Calls at once that go alone and demand nothing that the cluster has only so much of."""
+UNSEEN_S = 0.5
+"""A coroutine that has not been told of its timeout by then sits in an event loop that is blocked:
+its call ends without it."""
+STARTS_MAX = 3
+"""Workers of a lane that may die before they come, one after the other."""
+INFEASIBLE_S = 3.0
+"""How long a demand that no node can meet waits for such a node."""
+_log = logging.getLogger(__name__)
+
+Start: TypeAlias = Callable[[WorkerSpec, ToolDemand], Any]
+"""Begins a worker; returns the reference that is done when its process has ended."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A process that runs bodies. `stuck` are the calls that ended without their bodies."""
+
+    spec: WorkerSpec
+    lane: Lane
+    ended: Any
+    hello: Hello | None = None
+    marks: SeenMarks | None = None
+    running: dict[CallKey, tuple[Call, int, int]] = field(default_factory=dict)
+    stuck: dict[CallKey, int] = field(default_factory=dict)
+    seen: set[CallKey] = field(default_factory=set)
+    free: list[int] = field(default_factory=list)
+    handed: int = 0
+    toolsets: set[str] = field(default_factory=set)
+    calls: list[Handed] = field(default_factory=list)
+    cancels: list[CallKey] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    leaving: bool = False
+    killed: bool = False
+    idle_since_s: float = field(default_factory=time.monotonic)
+    death: str | None = None
+
+    @property
+    def busy(self) -> int:
+        """Bodies that do not wait for children."""
+        return sum(not call.waits for call, _, _ in self.running.values())
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether it is there and may be given more."""
+        return self.hello is not None and not (self.leaving or self.killed or self.stuck)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Calls of one kind, and their workers."""
+
+    kind: CallKind
+    demand: ToolDemand
+    alone: bool
+    queue: CallQueue
+    workers: dict[str, Worker] = field(default_factory=dict)
+    failed_starts: int = 0
+    checked: bool = False
+
+    @property
+    def busy_at(self) -> int:
+        """Bodies at once in one worker."""
+        return 1 if self.alone else BUSY_AT[self.kind]
+
+    @property
+    def share_least(self) -> int:
+        """See `SHARE_LEAST`."""
+        return 1 if self.alone else SHARE_LEAST[self.kind]
+
+
+class Lanes:
+    """`Bodies` on Ray."""
+
+    def __init__(self, start: Start, size: ClusterSize) -> None:
+        self._start = start
+        self._size = size
+        self._lanes: dict[tuple[CallKind, ToolDemand], Lane] = {}
+        self._workers: dict[str, Worker] = {}
+        self._where: dict[CallKey, Worker] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._toolsets: dict[str, bytes] = {}
+        self._filling = False
+        self.book: CallBook
+
+    def keep(self, toolsets: Mapping[str, bytes]) -> None:
+        """Take tools that workers may need."""
+        for name, content in toolsets.items():
+            self._toolsets.setdefault(name, content)
+
+    # Bodies, for the book
+
+    def queue_of(self, request: ToolRequest) -> CallQueue:
+        """See `Bodies`."""
+        return self._lane(request).queue
+
+    def fill(self) -> None:
+        """See `Bodies`. Once per turn of the loop, whatever came in it."""
+        if not self._filling:
+            self._filling = True
+            asyncio.get_running_loop().call_soon(self._fill)
+
+    def stop(self, call: Call) -> None:
+        """See `Bodies`. A plain body whose time is up can only be left behind; every other is told,
+        and given its grace."""
+        worker = self._where.get(call.key)
+        if worker is None:
+            return
+        loop = asyncio.get_running_loop()
+        worker.cancels.append(call.key)
+        worker.wake.set()
+        if call.why is Why.TIMEOUT and call.request.policy.kind is not CallKind.ASYNC:
+            self._leave_behind(call)
+            return
+        grace_s = call.request.policy.cancel_grace_s
+        if call.why is Why.TIMEOUT:
+            loop.call_later(min(UNSEEN_S, grace_s), self._unseen, call, worker)
+        loop.call_later(grace_s, self._leave_behind, call)
+
+    # workers, for the dispatcher
+
+    async def work(self, worker_id: str, hello: Hello | None) -> Work:
+        """What a worker is to do next; waits for something."""
+        worker = self._workers.get(worker_id)
+        if worker is None:
+            return Work([], [], {}, leave=True)
+        if hello is not None:
+            worker.hello = hello
+            worker.marks = SeenMarks(hello.marks)
+            worker.idle_since_s = time.monotonic()
+            worker.lane.failed_starts = 0
+            self._fill()
+        while not (worker.calls or worker.cancels or worker.leaving):
+            worker.wake.clear()
+            await worker.wake.wait()
+        calls, worker.calls = worker.calls, []
+        cancels, worker.cancels = worker.cancels, []
+        missing = {handed.request.toolset for handed in calls} - worker.toolsets
+        worker.toolsets |= missing
+        toolsets = {name: self._toolsets[name] for name in missing}
+        return Work(calls, cancels, toolsets, leave=worker.leaving)
+
+    def finished(self, worker_id: str, update: CallFinished) -> None:
+        """A body has ended."""
+        worker = self._workers.get(worker_id)
+        if worker is None:
+            return
+        entry = worker.running.pop(update.key, None)
+        if entry is None:
+            place = worker.stuck.pop(update.key, None)
+            if place is not None:
+                worker.free.append(place)
+        else:
+            call, place, _ = entry
+            worker.free.append(place)
+            self._where.pop(update.key, None)
+            self.book.finished(call, update.outcome)
+        worker.seen.discard(update.key)
+        self._rests(worker)
+        self.fill()
+
+    def seen(self, worker_id: str, key: CallKey) -> None:
+        """A worker has told a body to end."""
+        worker = self._workers.get(worker_id)
+        if worker is not None:
+            worker.seen.add(key)
+
+    def exceeded(self, worker_id: str, grown_bytes: int) -> None:
+        """A worker is about to end itself."""
+        worker = self._workers.get(worker_id)
+        if worker is not None and worker.spec.memory_bytes is not None:
+            worker.death = (
+                f"it grew by {grown_bytes:,} bytes, its memory is {worker.spec.memory_bytes:,}"
+            )
+
+    @property
+    def count(self) -> int:
+        """Workers that have begun and not ended."""
+        return len(self._workers)
+
+    def end_idle(self) -> None:
+        """Let workers go that had nothing to do for a while."""
+        for worker in list(self._workers.values()):
+            idle_s = time.monotonic() - worker.idle_since_s
+            if worker.hello is not None and not worker.running and idle_s > IDLE_S:
+                self._let_go(worker)
+
+    # inside
+
+    def _lane(self, request: ToolRequest) -> Lane:
+        policy = request.policy
+        alone = policy.goes_alone
+        kind = policy.kind if policy.kind in BUSY_AT else CallKind.PLAIN
+        demand = policy.demand
+        if alone and policy.kind is CallKind.CPU and demand.num_cpus is None:
+            demand = ToolDemand(
+                1,
+                demand.num_gpus,
+                demand.memory_bytes,
+                demand.resources,
+                demand.label_selector,
+                demand.runtime_env,
+            )
+        key = (CallKind.CPU if alone else kind, demand)
+        if key not in self._lanes:
+            queue = CallQueue(self.book.limits)
+            self._lanes[key] = Lane(CallKind.PLAIN if alone else kind, demand, alone, queue)
+        return self._lanes[key]
+
+    def _fill(self) -> None:
+        self._filling = False
+        for lane in self._lanes.values():
+            if len(lane.queue):
+                self._fill_lane(lane)
+
+    def _fill_lane(self, lane: Lane) -> None:
+        """Give the calls that wait to the least busy workers.
+
+        Not all to the first that is there, while others still start: each gets its share, and more
+        as soon as it is through with that.
+        """
+        if not lane.checked:
+            self._check(lane)
+            return
+        ready = [worker for worker in lane.workers.values() if worker.takes_calls]
+        loads = {worker.spec.id: worker.busy for worker in ready}
+        total = sum(loads.values()) + len(lane.queue)
+        self._grow(lane, total)
+        at_once = min(lane.busy_at, max(lane.share_least, -(-total // max(1, len(lane.workers)))))
+        while ready:
+            worker = min(ready, key=lambda one: loads[one.spec.id])
+            if loads[worker.spec.id] >= at_once or not worker.free:
+                break
+            call = self.book.begin(lane.queue)
+            if call is None:
+                break
+            self._hand(worker, call)
+            loads[worker.spec.id] += 1
+
+    def _hand(self, worker: Worker, call: Call) -> None:
+        place = worker.free.pop()
+        worker.handed += 1
+        request = call.request
+        if call.tries:
+            request = request._replace(attempt=call.attempt)
+        queued_at_s = time.time() - (time.monotonic() - call.queued_at_s)
+        worker.calls.append(Handed(worker.handed, place, request, queued_at_s))
+        worker.running[call.key] = (call, place, worker.handed)
+        worker.wake.set()
+        self._where[call.key] = worker
+        if worker.hello is not None:
+            self.book.started(CallStarted(call.key, worker.hello.pid, worker.hello.node_id), call)
+
+    def _grow(self, lane: Lane, calls: int) -> None:
+        """Begin workers while so many calls would keep more of them busy."""
+        useful = [
+            worker
+            for worker in lane.workers.values()
+            if not (worker.killed or worker.stuck)
+            and not (lane.alone and worker.running and not worker.busy)
+        ]
+        spread = 1 if lane.alone else SPREAD_FROM[lane.kind]
+        wanted = min(-(-calls // spread), self._most(lane))
+        for _ in range(wanted - len(useful)):
+            self._begin(lane)
+
+    def _most(self, lane: Lane) -> int:
+        """Workers that a lane may have at once."""
+        if not lane.alone:
+            most = self._size.cpus if lane.kind is CallKind.PLAIN else self._size.nodes
+            return min(WORKERS_MAX, max(SHARED_MIN, most))
+        fitting = self._size.fitting(lane.demand)
+        if fitting is not None:
+            return max(1, fitting)
+        return min(WORKERS_MAX, max(ALONE_MIN, ALONE_PER_CPU * self._size.cpus))
+
+    def _begin(self, lane: Lane) -> None:
+        places = 1 if lane.alone else PLACES[lane.kind]
+        worker_id = RandomIds().new("worker")
+        spec = WorkerSpec(worker_id, lane.kind, places, lane.demand.memory_bytes)
+        try:
+            ended = self._start(spec, lane.demand)
+        except (RayError, ValueError, OSError) as error:
+            self._refuse(lane, f"the call cannot be placed: {error}")
+            return
+        worker = Worker(spec, lane, ended, free=list(range(places)))
+        lane.workers[worker_id] = self._workers[worker_id] = worker
+        self._spawn(self._watch(worker))
+
+    async def _watch(self, worker: Worker) -> None:
+        try:
+            await worker.ended
+            reason = "it ended by itself"
+        except (RayError, OSError) as error:
+            reason = _reason(error)
+            if isinstance(error, RuntimeEnvSetupError):
+                self._refuse(worker.lane, f"its runtime_env cannot be made: {error}")
+        self._gone(worker, worker.death or reason)
+
+    def _gone(self, worker: Worker, reason: str) -> None:
+        """A worker has ended: what had begun on it is lost, the rest is made elsewhere."""
+        lane = worker.lane
+        lane.workers.pop(worker.spec.id, None)
+        self._workers.pop(worker.spec.id, None)
+        worker.leaving = True
+        worker.wake.set()
+        for key, (call, place, number) in list(worker.running.items()):
+            self._where.pop(key, None)
+            if worker.marks is None or worker.marks.has_begun(place, number):
+                self.book.lost(call, reason)
+            else:
+                self.book.put_back(call)
+        worker.running.clear()
+        if worker.hello is None and not worker.killed:
+            lane.failed_starts += 1
+            if lane.failed_starts >= STARTS_MAX:
+                lane.failed_starts = 0
+                self._refuse(lane, f"no worker could be started for the call: {reason}")
+        self.fill()
+
+    def _unseen(self, call: Call, worker: Worker) -> None:
+        if call.ended is None and call.key not in worker.seen:
+            self.book.give_up(call)
+
+    def _leave_behind(self, call: Call) -> None:
+        """A body that was told to end has not: its call ends, and its worker as soon as nobody
+        else is harmed; at once if its event loop is blocked, since nothing on it can go on."""
+        worker = self._where.get(call.key)
+        entry = worker.running.pop(call.key, None) if worker is not None else None
+        if worker is None or entry is None or entry[0] is not call:
+            return
+        self._where.pop(call.key, None)
+        worker.stuck[call.key] = entry[1]
+        self.book.give_up(call)
+        is_blocked = worker.spec.kind is CallKind.ASYNC and call.key not in worker.seen
+        if is_blocked:
+            self._kill(worker)
+            return
+        for handed in worker.calls:  # not even sent
+            unsent = worker.running.pop(handed.request.key, None)
+            if unsent is not None:
+                self._where.pop(handed.request.key, None)
+                self.book.put_back(unsent[0])
+        worker.calls.clear()
+        self._rests(worker)
+
+    def _rests(self, worker: Worker) -> None:
+        """A body has ended or was left behind: does the worker have anything left to do?"""
+        if worker.running:
+            return
+        worker.idle_since_s = time.monotonic()
+        if worker.stuck:
+            self._kill(worker)
+        elif worker.lane.alone and not len(worker.lane.queue):
+            self._let_go(worker)
+
+    def _let_go(self, worker: Worker) -> None:
+        worker.leaving = True
+        worker.wake.set()
+        worker.lane.workers.pop(worker.spec.id, None)
+
+    def _kill(self, worker: Worker) -> None:
+        """End a worker's process. `_gone` follows from `_watch`."""
+        if worker.killed:
+            return
+        worker.killed = True
+        if worker.hello is not None and worker.hello.node_id == self._size.node_id:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.hello.pid, signal.SIGKILL)
+        else:
+            ray.cancel(worker.ended, force=True, recursive=False)
+
+    def _check(self, lane: Lane) -> None:
+        """See that some node can meet a lane's demand before workers are asked for."""
+        if not lane.alone:
+            lane.checked = True
+            self._fill_lane(lane)
+        elif not any(task.get_name() == str(id(lane)) for task in self._tasks):
+            self._spawn(self._find_nodes(lane), str(id(lane)))
+
+    async def _find_nodes(self, lane: Lane) -> None:
+        ends_s = time.monotonic() + INFEASIBLE_S
+        while not await self._size.can_meet(lane.demand):
+            if time.monotonic() > ends_s:
+                self._refuse(lane, self._size.missing(lane.demand))
+                return
+            await asyncio.sleep(INFEASIBLE_S / 10)
+        lane.checked = True
+        self.fill()
+
+    def _refuse(self, lane: Lane, error: str) -> None:
+        """End the calls that wait in a lane: they cannot be made."""
+        lane.checked = False
+        while (call := self.book.begin(lane.queue)) is not None:
+            self.book.refused(call, error, "config")
+
+    def _spawn(self, work: Any, name: str | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OutOfMemoryError):
+        return "Ray ended it, since its node ran out of memory"
+    lines: Sequence[str] = str(translated(error, "its worker")).splitlines() or [""]
+    return lines[0]
