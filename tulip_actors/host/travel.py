@@ -61,7 +61,7 @@ def obstacle(parts: Iterable[Part]) -> str | None:
     ahead: deque[tuple[tuple[str, ...], object]] = deque(((one.label,), one.value) for one in parts)
     while ahead and len(seen) < LOOKED_AT:
         path, value = ahead.popleft()
-        if isinstance(value, _PLAIN) or id(value) in seen:
+        if type(value) in _PLAIN or id(value) in seen:
             continue
         seen[id(value)] = value
         try:
