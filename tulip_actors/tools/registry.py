@@ -32,9 +32,7 @@ class ToolRegistry(Mapping[str, Tool]):
                 raise ConfigError(
                     f"tools: {one.name} is a method without its object; pass it as object.method"
                 )
-            if isinstance(
-                one.signature, ToolSignature
-            ):  # another's schema is another's to describe
+            if isinstance(one.signature, ToolSignature):  # what others wrote is not ours to judge
                 _warn_of_what_is_not_said(one)
             if one.name in self._tools:
                 raise ConfigError(f"tools: two tools are named {one.name!r}; rename one")
