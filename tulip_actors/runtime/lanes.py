@@ -13,12 +13,17 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import ray
-from ray.exceptions import OutOfMemoryError, RayError, RuntimeEnvSetupError
+from ray.exceptions import (
+    OutOfMemoryError,
+    RayError,
+    RuntimeEnvSetupError,
+    WorkerCrashedError,
+)
 
 from tulip_actors.core.calls import (
     CallFinished,
@@ -56,6 +61,8 @@ ALONE_PER_CPU = 4
 UNSEEN_S = 0.5
 """A coroutine that has not been told of its timeout by then sits in an event loop that is blocked:
 its call ends without it."""
+KILL_S = 1.0
+"""How long Ray may take to end a worker's process."""
 STARTS_MAX = 3
 """Workers of a lane that may die before they come, one after the other."""
 INFEASIBLE_S = 3.0
@@ -160,16 +167,18 @@ class Lanes:
         worker = self._where.get(call.key)
         if worker is None:
             return
-        loop = asyncio.get_running_loop()
         worker.cancels.append(call.key)
         worker.wake.set()
-        if call.why is Why.TIMEOUT and call.request.policy.kind is not CallKind.ASYNC:
-            self._leave_behind(call)
-            return
+        later = asyncio.get_running_loop().call_later
         grace_s = call.request.policy.cancel_grace_s
-        if call.why is Why.TIMEOUT:
-            loop.call_later(min(UNSEEN_S, grace_s), self._unseen, call, worker)
-        loop.call_later(grace_s, self._leave_behind, call)
+        if call.why is Why.CANCELLED:
+            later(grace_s, self._leave_behind, call)
+        elif call.request.policy.kind is CallKind.ASYNC:
+            later(min(UNSEEN_S, grace_s), self._unseen, call, worker)
+            later(grace_s, self._leave_behind, call)
+        else:
+            self._leave_behind(call)
+        later(grace_s, self._end_if_silent, worker, call.key)
 
     # workers, for the dispatcher
 
@@ -377,26 +386,28 @@ class Lanes:
             self.book.give_up(call)
 
     def _leave_behind(self, call: Call) -> None:
-        """A body that was told to end has not: its call ends, and its worker as soon as nobody
-        else is harmed; at once if its event loop is blocked, since nothing on it can go on."""
+        """A body does not end: its call ends without it, and its worker as soon as nobody else is
+        harmed by that."""
         worker = self._where.get(call.key)
         entry = worker.running.pop(call.key, None) if worker is not None else None
         if worker is None or entry is None or entry[0] is not call:
             return
-        self._where.pop(call.key, None)
+        del self._where[call.key]
         worker.stuck[call.key] = entry[1]
         self.book.give_up(call)
-        is_blocked = worker.spec.kind is CallKind.ASYNC and call.key not in worker.seen
-        if is_blocked:
-            self._kill(worker)
-            return
         for handed in worker.calls:  # not even sent
             unsent = worker.running.pop(handed.request.key, None)
             if unsent is not None:
-                self._where.pop(handed.request.key, None)
+                del self._where[handed.request.key]
                 self.book.put_back(unsent[0])
         worker.calls.clear()
         self._rests(worker)
+
+    def _end_if_silent(self, worker: Worker, key: CallKey) -> None:
+        """A worker that could not even say that it was told to end a body is blocked as a whole:
+        nothing on it goes on."""
+        if key in worker.stuck and key not in worker.seen:
+            self._kill(worker)
 
     def _rests(self, worker: Worker) -> None:
         """A body has ended or was left behind: does the worker have anything left to do?"""
@@ -415,14 +426,19 @@ class Lanes:
 
     def _kill(self, worker: Worker) -> None:
         """End a worker's process. `_gone` follows from `_watch`."""
-        if worker.killed:
-            return
-        worker.killed = True
-        if worker.hello is not None and worker.hello.node_id == self._size.node_id:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.hello.pid, signal.SIGKILL)
-        else:
+        if not worker.killed:
+            worker.killed = True
+            worker.death = worker.death or "a call that could not be stopped blocked its process"
             ray.cancel(worker.ended, force=True, recursive=False)
+            asyncio.get_running_loop().call_later(KILL_S, self._kill_by_signal, worker)
+
+    def _kill_by_signal(self, worker: Worker) -> None:
+        """For a process that Ray's word does not end; it can be reached on this node only."""
+        hello = worker.hello
+        is_here = hello is not None and hello.node_id == self._size.node_id
+        if hello is not None and is_here and worker.spec.id in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(hello.pid, signal.SIGKILL)
 
     def _check(self, lane: Lane) -> None:
         """See that some node can meet a lane's demand before workers are asked for."""
@@ -455,7 +471,9 @@ class Lanes:
 
 
 def _reason(error: Exception) -> str:
+    """Why a worker ended, for the model and for who reads the events."""
     if isinstance(error, OutOfMemoryError):
         return "Ray ended it, since its node ran out of memory"
-    lines: Sequence[str] = str(translated(error, "its worker")).splitlines() or [""]
-    return lines[0]
+    if isinstance(error, WorkerCrashedError):
+        return "its process ended unexpectedly"
+    return str(translated(error, "its process")).splitlines()[0]
