@@ -115,7 +115,7 @@ def test_c35_ray_is_the_default_runtime(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_f40_an_agent_for_ray_is_made_without_ray_while_all_of_it_can_travel() -> None:
     """The guard of these tests refuses an import of Ray."""
-    rates = {"EUR": 1.0}
+    rates, here = {"EUR": 1.0}, threading.Lock()
 
     @tool
     def rate(currency: str) -> float:
@@ -130,7 +130,7 @@ def test_f40_an_agent_for_ray_is_made_without_ray_while_all_of_it_can_travel() -
         hooks=[LoggingHook(), StructuredLoggingHook()],
         termination=MaxIterations(3) | ToolCalled("rate"),
         reflexion=True,
-        callback_handler=threading.Lock().acquire,
+        callback_handler=lambda event: here.locked(),
     )
     assert agent.runtime == "ray"
 

@@ -17,35 +17,36 @@ from tulip_actors.errors import ConfigError
 PRINCIPAL = "principal"
 """The metadata entry that says on whose behalf a run is."""
 
-_RUN: ContextVar[CurrentRun | None] = ContextVar("tulip_current_run", default=None)
-_CONTEXT: ContextVar[RunContext | None] = ContextVar("tulip_current_context", default=None)
-
-
-def current_run() -> CurrentRun | None:
-    """The run that called this code (model, hook, tool, on any machine), None outside of one."""
-    return _RUN.get()
-
-
-def current_context() -> RunContext | None:
-    """All of the run, for code that is called where its loop runs (model, hook); None in a tool."""
-    return _CONTEXT.get()
-
 
 class serving:  # noqa: N801  # used like a function: `with serving(run)`
     """Let the code in this block, and tasks begun in it, serve a run."""
 
-    __slots__ = ("_context", "_context_before", "_run", "_run_before")
+    __slots__ = ("_before", "context", "run")
 
     def __init__(self, run: CurrentRun, context: RunContext | None = None) -> None:
-        self._run = run
-        self._context = context
+        self.run = run
+        self.context = context
 
     def __enter__(self) -> None:
-        self._run_before, self._context_before = _RUN.set(self._run), _CONTEXT.set(self._context)
+        self._before = _SERVED.set(self)
 
     def __exit__(self, *_: object) -> None:
-        _RUN.reset(self._run_before)
-        _CONTEXT.reset(self._context_before)
+        _SERVED.reset(self._before)
+
+
+_SERVED: ContextVar[serving | None] = ContextVar("tulip_served", default=None)
+
+
+def current_run() -> CurrentRun | None:
+    """The run that called this code (model, hook, tool, on any machine), None outside of one."""
+    served = _SERVED.get()
+    return None if served is None else served.run
+
+
+def current_context() -> RunContext | None:
+    """All of the run, for code that is called where its loop runs (model, hook); None in a tool."""
+    served = _SERVED.get()
+    return None if served is None else served.context
 
 
 def principal_of(metadata: Mapping[str, Json]) -> str | None:

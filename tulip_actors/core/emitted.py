@@ -15,7 +15,6 @@ class Emitted:
         self,
         run_id: str,
         seq: int,
-        *,
         event: TulipEvent | None = None,
         packed: bytes | None = None,
     ) -> None:
@@ -27,10 +26,11 @@ class Emitted:
     @property
     def event(self) -> TulipEvent:
         """The event, decoded at the first look."""
-        if self._event is None:
+        event = self._event  # looked at once: `packed_only` may let it go in another thread
+        if event is None:
             assert self._packed is not None, "made with neither event nor bytes"
-            self._event = unpack_event(self._packed)
-        return self._event
+            event = self._event = unpack_event(self._packed)
+        return event
 
     @property
     def packed(self) -> bytes:
@@ -43,7 +43,7 @@ class Emitted:
     def packed_only(self) -> bytes:
         """The event's bytes; the object is let go. A late reader decodes, and until then the event
         takes a tenth of the memory and nothing of the garbage collector's time."""
-        packed = self.packed
+        packed = self._packed or self.packed
         self._event = None
         return packed
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,6 +22,8 @@ from tulip_actors.core.messages import ToolCall
 
 Assessment = Literal["on_track", "stuck", "new_findings", "loop_detected"]
 Decision = Literal["invoke_specialist", "correlate", "summarize", "finalize"]
+
+_new, _set = object.__new__, object.__setattr__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +48,8 @@ class EventSource:
         """The same source, of another event; a fifth of the time of `dataclasses.replace`."""
         values = self.__dict__.copy()
         values["seq"] = seq
-        copy = object.__new__(EventSource)
-        object.__setattr__(copy, "__dict__", values)
+        copy = _new(EventSource)
+        _set(copy, "__dict__", values)
         return copy
 
 
@@ -62,16 +64,6 @@ class TulipEvent(BaseModel):
 
     provisional: ClassVar[bool] = False
     """True for chunks: a recovered run may take them back and emit the turn again."""
-
-    def stamped(self, source: EventSource) -> Self:
-        """This event with its source: itself, unless it was emitted once already.
-
-        A source is given once in an event's life, so that is no change that anybody could see
-        between two looks; a copy of every event would double its cost.
-        """
-        event = self if self.source is None else self.model_copy()
-        event.__dict__["source"] = source
-        return event
 
 
 class ThinkEvent(TulipEvent):

@@ -24,10 +24,16 @@ Json = TypeAliasType(
 
 
 class _FrozenObject:
-    """Tells pydantic to freeze such a field rather than to copy and check it type by type."""
+    """Tells pydantic to freeze such a field rather than to copy and check it type by type.
+
+    It is written as a dict, which pydantic would take as long again to find out.
+    """
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(lambda v: freeze_object(v, "value"))
+        return core_schema.no_info_plain_validator_function(
+            lambda value: freeze_object(value, "value"),
+            serialization=core_schema.simple_ser_schema("dict"),
+        )
 
 
 TokenCounts: TypeAlias = Annotated[Mapping[str, int], _FrozenObject()]

@@ -8,12 +8,14 @@ A tuple would copy 10,000 messages on every turn.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar, get_args, overload
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 T = TypeVar("T", covariant=True)
+_new = object.__new__
 
 
 class History(Sequence[T], Generic[T]):
@@ -31,7 +33,7 @@ class History(Sequence[T], Generic[T]):
         if len(shared) != self._length:
             shared = shared[: self._length]
         shared.extend(items)
-        view: History[T] = History.__new__(History)
+        view: History[T] = _new(History)
         view._items = shared
         view._length = len(shared)
         return view
@@ -46,19 +48,23 @@ class History(Sequence[T], Generic[T]):
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         if isinstance(index, slice):
             items = self._items
-            return tuple(items[i] for i in range(*index.indices(self._length)))
+            return tuple([items[i] for i in range(*index.indices(self._length))])
         position = index + self._length if index < 0 else index
         if not 0 <= position < self._length:
             raise IndexError(f"index {index} is outside a history of {self._length}")
         return self._items[position]
 
     def __iter__(self) -> Iterator[T]:
-        items, length = self._items, self._length
-        return (items[i] for i in range(length))
+        return islice(self._items, self._length)
 
     def __reversed__(self) -> Iterator[T]:
+        return self.newest(0)
+
+    def newest(self, start: int) -> Iterator[T]:
+        """The items from position `start` on, newest first."""
         items, length = self._items, self._length
-        return (items[i] for i in range(length - 1, -1, -1))
+        hidden = len(items) - length
+        return islice(reversed(items), hidden, max(hidden, hidden + length - start))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, History | tuple | list):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tulip_actors.core.frozen import EMPTY, JsonObject, clean_text, freeze_object
+from tulip_actors.core.frozen import EMPTY, FrozenDict, JsonObject, clean_text, freeze_object
+from tulip_actors.core.quick import quick_init
 
 
 class Role(StrEnum):
@@ -21,6 +22,10 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
+_ASSISTANT = Role.ASSISTANT  # to look a member of an Enum up takes long
+
+
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A model's wish to call a tool.
@@ -36,8 +41,9 @@ class ToolCall:
     malformed: str | None = None
 
     def __post_init__(self) -> None:
-        frozen = freeze_object(self.arguments, f"arguments of {self.name}")
-        object.__setattr__(self, "arguments", frozen)
+        if type(self.arguments) is not FrozenDict:
+            frozen = freeze_object(self.arguments, f"arguments of {self.name}")
+            object.__setattr__(self, "arguments", frozen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class ToolResult:
     is_error: bool = False
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation.
@@ -90,7 +97,7 @@ class Message:
         reasoning: str | None = None,
     ) -> Message:
         """What the model says, with the calls it wants made."""
-        return cls(Role.ASSISTANT, content, tool_calls, reasoning=reasoning)
+        return cls(_ASSISTANT, content, tool_calls, None, None, reasoning)
 
     @classmethod
     def tool(cls, result: ToolResult) -> Message:

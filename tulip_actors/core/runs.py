@@ -17,6 +17,7 @@ from tulip_actors.core.frozen import EMPTY, Json, JsonObject
 from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.messages import Message
+from tulip_actors.core.quick import quick_init
 from tulip_actors.core.state import ToolExecution
 
 OnBusy: TypeAlias = Literal["refuse", "wait"]
@@ -26,6 +27,7 @@ Hold: TypeAlias = Literal["approval", "lost"]
 """A question of the runtime's own about a call: may it run, and may it run again."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
     """A model's answer. `usage` is None when the provider reported none."""
@@ -134,6 +136,7 @@ class MetadataSet:
     kind: Literal["metadata_set"] = "metadata_set"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
     """A model answered. `key` tells the loop's own turns ("turn:3/1") from others ("summary").
@@ -152,6 +155,7 @@ class ModelTurn:
     kind: Literal["model_turn"] = "model_turn"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Intent:
     """A call that is about to be made."""
@@ -162,6 +166,7 @@ class Intent:
     arguments: JsonObject
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolIntents:
     """The calls of one turn, written before any of them is submitted.
@@ -177,6 +182,7 @@ class ToolIntents:
     kind: Literal["tool_intents"] = "tool_intents"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
     """A call has its result. A refused one is in the conversation, but not counted."""

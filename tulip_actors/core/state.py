@@ -7,27 +7,29 @@ sequences are `History` views, and the running sums that conditions ask for are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from itertools import islice
 from typing import Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from tulip_actors.core.frozen import EMPTY, Json, JsonObject, freeze_object
+from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, JsonObject, freeze_object
 from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.history import History
 from tulip_actors.core.messages import Message
+from tulip_actors.core.quick import quick_init
 from tulip_actors.errors import NotSerialisable
 
 CHECKPOINT_VERSION = 1
+_new, _set = object.__new__, object.__setattr__
 
 Usage: TypeAlias = Mapping[str, int]
 """`prompt_tokens`, `completion_tokens`, `total_tokens`."""
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolExecution:
     """A tool call that got its one result: `result` on success, `error` otherwise.
@@ -47,8 +49,9 @@ class ToolExecution:
     run_id: str = ""
 
     def __post_init__(self) -> None:
-        frozen = freeze_object(self.arguments, f"arguments of {self.tool_name}")
-        object.__setattr__(self, "arguments", frozen)
+        if type(self.arguments) is not FrozenDict:
+            frozen = freeze_object(self.arguments, f"arguments of {self.tool_name}")
+            object.__setattr__(self, "arguments", frozen)
 
     @property
     def success(self) -> bool:
@@ -115,13 +118,16 @@ class AgentState:
         """
         values = self.__dict__.copy()
         values.update(changes)
-        copy = object.__new__(type(self))
-        object.__setattr__(copy, "__dict__", values)
+        copy = _new(self.__class__)
+        _set(copy, "__dict__", values)
         return copy
 
-    def with_message(self, message: Message) -> AgentState:
-        """The state with one more message."""
-        return self._changed(messages=self.messages.with_items(message))
+    def with_message(self, message: Message, usage: Usage | None = None) -> AgentState:
+        """The state with one more message, and with what it took to get it."""
+        messages = self.messages.with_items(message)
+        if usage is None:
+            return self._changed(messages=messages)
+        return self._changed(messages=messages, **self._spent(usage))
 
     def with_messages(self, *messages: Message) -> AgentState:
         """The state with more messages, in order."""
@@ -129,17 +135,29 @@ class AgentState:
 
     def with_tool_execution(self, execution: ToolExecution) -> AgentState:
         """The state with one more finished call; one of an earlier run is kept, not counted."""
-        executions = self.tool_executions.with_items(execution)
-        if execution.run_id != self.run_id:
-            return self._changed(tool_executions=executions)
-        name, called, succeeded = execution.tool_name, self.tools_called, self.tools_succeeded
+        return self.with_results((execution,), ())
+
+    def with_results(
+        self, executions: Iterable[ToolExecution], messages: Iterable[Message]
+    ) -> AgentState:
+        """The state with finished calls, as `with_tool_execution` adds them, and messages."""
+        run_id, made = self.run_id, self.calls_made
+        called, succeeded = self.tools_called, self.tools_succeeded
+        for execution in executions:
+            name = execution.tool_name
+            if execution.run_id != run_id:
+                continue
+            made += 1
+            if name not in called:
+                called |= {name}
+            if execution.error is None and name not in succeeded:
+                succeeded |= {name}
         return self._changed(
-            tool_executions=executions,
-            calls_made=self.calls_made + 1,
-            tools_called=called if name in called else called | {name},
-            tools_succeeded=succeeded | {name}
-            if execution.success and name not in succeeded
-            else succeeded,
+            tool_executions=self.tool_executions.with_items(*executions),
+            messages=self.messages.with_items(*messages),
+            calls_made=made,
+            tools_called=called,
+            tools_succeeded=succeeded,
         )
 
     def with_reasoning_step(self, step: ReasoningStep) -> AgentState:
@@ -180,21 +198,23 @@ class AgentState:
 
     def with_token_usage(self, usage: Usage | None) -> AgentState:
         """The state with a model call's usage added; None (unmetered) changes nothing."""
-        if usage is None:
-            return self
+        return self if usage is None else self._changed(**self._spent(usage))
+
+    def _spent(self, usage: Usage) -> dict[str, object]:
+        """The fields that a model call's usage changes."""
         prompt = usage.get("prompt_tokens", 0)
         completion = usage.get("completion_tokens", 0)
-        return self._changed(
-            prompt_tokens_used=self.prompt_tokens_used + prompt,
-            completion_tokens_used=self.completion_tokens_used + completion,
-            total_tokens_used=self.total_tokens_used
-            + usage.get("total_tokens", prompt + completion),
-            metered=True,
-        )
+        total = usage.get("total_tokens", prompt + completion)
+        return {
+            "prompt_tokens_used": self.prompt_tokens_used + prompt,
+            "completion_tokens_used": self.completion_tokens_used + completion,
+            "total_tokens_used": self.total_tokens_used + total,
+            "metered": True,
+        }
 
     def said_last(self) -> Iterator[Message]:
         """The messages of this run since its opening, newest first."""
-        return islice(reversed(self.messages), max(0, len(self.messages) - self.opening_length))
+        return self.messages.newest(self.opening_length)
 
     @property
     def executions_of_turn(self) -> tuple[ToolExecution, ...]:

@@ -24,7 +24,11 @@ Callback: TypeAlias = Callable[..., object]
 
 
 class HookChain:
-    """Calls the hooks of an agent. What a hook raises is raised to the node that called."""
+    """Calls the hooks of an agent. What a hook raises is raised to the node that called.
+
+    `sees_events` tells whether any hook wants every event, `steers_tools` whether any looks at tool
+    calls, and so on: what nobody looks at need not be told, and then costs nothing.
+    """
 
     def __init__(self, hooks: Sequence[HookProvider] = ()) -> None:
         ordered = _ordered(hooks)
@@ -37,16 +41,9 @@ class HookChain:
         self._before_tool = _overriding(ordered, "on_before_tool_call")
         self._after_tool = _overriding(ordered, "on_after_tool_call")[::-1]
         self._event = _overriding(ordered, "on_event")
-
-    @property
-    def sees_events(self) -> bool:
-        """Whether any hook wants every event."""
-        return bool(self._event)
-
-    @property
-    def steers_tools(self) -> bool:
-        """Whether any hook looks at tool calls."""
-        return bool(self._before_tool or self._after_tool)
+        self.sees_events = bool(self._event)
+        self.steers_tools = bool(self._before_tool or self._after_tool)
+        self.steers_models = bool(self._before_model or self._after_model)
 
     async def before_invocation(self, prompt: str, state: AgentState) -> AgentState:
         """The state a run begins with."""

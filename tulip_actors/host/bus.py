@@ -81,4 +81,4 @@ class MemoryBusLog:
 
 
 def _size(batch: EventBatch) -> int:
-    return sum(len(packed) for packed in batch.packed)
+    return sum(map(len, batch.packed))

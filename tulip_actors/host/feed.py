@@ -33,8 +33,9 @@ class Feed:
     def append(self, entries: Sequence[Emitted]) -> None:
         """Add entries and wake the readers."""
         self._entries.extend(entries)
-        if self._listeners or self._waiting_for_more.any:
-            self._changed()
+        if self._listeners:
+            self._tell()
+        self._waiting_for_more.wake()
 
     def close(self, result: object = None, error: BaseException | None = None) -> None:
         """End the stream with the run's result, or with what it raised. Later calls do nothing."""
@@ -42,7 +43,8 @@ class Feed:
             if self._closed:
                 return
             self._result, self._error, self._closed = result, error, True
-        self._changed()
+        self._tell()
+        self._waiting_for_more.wake()
         self._waiting_for_the_end.wake()
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -90,7 +92,6 @@ class Feed:
                 lambda: self._closed or len(self._entries) > beyond
             )
 
-    def _changed(self) -> None:
+    def _tell(self) -> None:
         for listener in self._listeners:
             listener()
-        self._waiting_for_more.wake()

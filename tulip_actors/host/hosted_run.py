@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from random import Random
+from threading import get_ident
+from typing import Any
 
 from tulip_actors.core.calls import (
     CallEmitted,
     CallReport,
     ToolRequest,
-    ToolUpdate,
 )
 from tulip_actors.core.codec import unpack_event
 from tulip_actors.core.current import checked_entry, not_an_event, principal_of, serving
 from tulip_actors.core.defaults import derived_id
-from tulip_actors.core.events import TerminateEvent, TulipEvent
+from tulip_actors.core.events import (
+    TerminateEvent,
+    ThinkEvent,
+    ToolCompleteEvent,
+    ToolStartEvent,
+    TulipEvent,
+)
 from tulip_actors.core.frozen import EMPTY, Json
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
@@ -46,6 +52,8 @@ from tulip_actors.host.thread_lines import Place, ThreadLines
 from tulip_actors.host.watchers import Watchers
 from tulip_actors.models.accumulate import as_response
 
+_OF_EVERY_TURN = frozenset({ThinkEvent, ToolStartEvent, ToolCompleteEvent})
+"""Classes of events that need no look at what else they are."""
 LEASE_S = 60.0
 """How long a thread stays ours without a sign of life; renewed at a third of it."""
 
@@ -57,7 +65,10 @@ CHILD_END_S = 5.0
 
 
 class HostedRun:
-    """A run's context. Made by `RunHost`, which also ends it."""
+    """A run's context. Made by `RunHost`, which also ends it.
+
+    `deliver` hands an update of the executor to whoever made the call.
+    """
 
     def __init__(
         self,
@@ -72,7 +83,7 @@ class HostedRun:
         self.run_id = request.run_id
         self.agent_id = host_id
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self.clock: Clock = ports.clock
         self.feed = Feed()
         self.cancel_requested = False
@@ -89,6 +100,7 @@ class HostedRun:
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
         self._calls = CallsInFlight(ports.executor, self._hear)
+        self.deliver = self._calls.deliver
         self._lines = lines
         self._place: Place | None = None
         if request.on_busy == "wait" and request.answer is None:
@@ -106,9 +118,9 @@ class HostedRun:
         """See `RunContext`."""
         return self._records
 
-    async def executor_id(self) -> str:
+    def executor_id(self) -> Coroutine[Any, Any, str]:
         """See `RunContext`."""
-        return await self._ports.executor.incarnation()
+        return self._ports.executor.incarnation()
 
     # events and records
 
@@ -123,11 +135,12 @@ class HostedRun:
 
     def emit(self, event: TulipEvent) -> None:
         """See `RunContext`. A watcher that raises never tears out the node that emits."""
-        if not isinstance(event, TulipEvent):
-            raise not_an_event(event)
-        if isinstance(event, TerminateEvent):
-            raise ConfigError("a TerminateEvent ends the stream and is the loop's own to emit")
-        if threading.get_ident() == self._thread:
+        if type(event) not in _OF_EVERY_TURN:
+            if not isinstance(event, TulipEvent):
+                raise not_an_event(event)
+            if isinstance(event, TerminateEvent):
+                raise ConfigError("a TerminateEvent ends the stream and is the loop's own to emit")
+        if get_ident() == self._thread:
             self._emit(event)
         else:
             self._loop.call_soon_threadsafe(self._emit, event)
@@ -140,7 +153,7 @@ class HostedRun:
         if self._sink.terminated:
             return
         stamped = self._sink.emit(event)
-        if self._watchers.any:
+        if self._watchers.watching:
             self._watchers.show(stamped)
 
     def watch_events(self, watcher: Callable[[TulipEvent], None]) -> None:
@@ -150,7 +163,7 @@ class HostedRun:
     @property
     def has_news(self) -> bool:
         """See `RunContext`."""
-        return bool(self._new_metadata) or self._watchers.failed
+        return bool(self._new_metadata) or self._watchers.failure is not None
 
     def raise_watcher_failure(self) -> None:
         """See `RunContext`."""
@@ -186,9 +199,10 @@ class HostedRun:
     def record(self, *records: Record) -> None:
         """See `RunContext`."""
         assert self._writer is not None, "the run has begun"
+        self._records.extend(records)
         for record in records:
-            self._records.append(record)
-            self.responses_recorded += isinstance(record, ModelTurn)
+            if type(record) is ModelTurn:
+                self.responses_recorded += 1
         self._writer.add(records)
 
     async def thread_records(self) -> Sequence[Record]:
@@ -198,14 +212,14 @@ class HostedRun:
         records = await self._ports.store.read(self.thread_id)
         return [record for record in records if record.run_id != self.run_id]
 
-    async def durable(self) -> None:
+    def durable(self) -> Coroutine[Any, Any, None]:
         """See `RunContext`."""
         assert self._writer is not None, "the run has begun"
-        await self._writer.durable()
+        return self._writer.durable()
 
-    async def reach(self, point: str) -> None:
+    def reach(self, point: str) -> Coroutine[Any, Any, None]:
         """See `RunContext`."""
-        await self._ports.faults.reach(point, self.run_id)
+        return self._ports.faults.reach(point, self.run_id)
 
     # effects
 
@@ -284,7 +298,7 @@ class HostedRun:
 
     def call_tools(self, requests: Sequence[ToolRequest]) -> MadeCalls:
         """See `RunContext`."""
-        return self._calls.make(requests)
+        return MadeCalls(self._calls, requests)
 
     def _hear(self, report: CallReport) -> None:
         """What a body tells. Taken where its call is followed, so in order with what becomes of it,
@@ -422,10 +436,6 @@ class HostedRun:
         """Keep the thread's lease, if there is one yet."""
         if self.begun:
             await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
-
-    def deliver(self, update: ToolUpdate) -> None:
-        """Hand an update of the executor to whoever made the call."""
-        self._calls.deliver(update)
 
     def _still_wanted(self) -> None:
         if self.cancel_requested:

@@ -99,7 +99,7 @@ def _batch_of(entries: Sequence[Emitted]) -> EventBatch:
 
 def batch_of(events: Sequence[TulipEvent], packed: Sequence[bytes]) -> EventBatch:
     """A batch of packed events, with a header that says what is inside."""
-    sources = [event.source for event in events if event.source is not None]
+    sources = [source for event in events if (source := event.source) is not None]
     return EventBatch(
         packed=tuple(packed),
         run_ids=frozenset([source.run_id for source in sources]),

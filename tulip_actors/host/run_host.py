@@ -184,8 +184,9 @@ class RunHost:
                 self._deliver(update)
 
     def _deliver(self, update: ToolUpdate) -> None:
-        if update.key.run_id in self._active:
-            self._active[update.key.run_id][0].deliver(update)
+        active = self._active.get(update.key.run_id)
+        if active is not None:
+            active[0].deliver(update)
 
     async def _renew_leases(self) -> None:
         while True:

@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Sequence
 
+from tulip_actors.core.codec import pack_stamped, packed_source
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.events import EventSource, TerminateEvent, TulipEvent
 from tulip_actors.core.runs import RunRequest
@@ -20,7 +21,10 @@ from tulip_actors.host.record_writer import RecordWriter
 
 
 class RunSink:
-    """One run's sink. `next_seq` is the number its next event will get."""
+    """One run's sink. `next_seq` is the number its next event will get.
+
+    `terminated` once the run's TerminateEvent was taken; whatever comes later is discarded.
+    """
 
     def __init__(
         self,
@@ -32,13 +36,14 @@ class RunSink:
     ) -> None:
         self._agent = agent
         self._node_id = node_id
-        self._source = _source_of(request, agent, node_id)
+        self._set_source(request)
         self._feed = feed
         self._publisher = publisher
         self._writer: RecordWriter | None = None
         self._held: deque[tuple[int, Emitted, bool]] = deque()
         self._last: Emitted | None = None
         self.next_seq = 0
+        self.terminated = False
 
     def follow(self, writer: RecordWriter) -> None:
         """Hold events back until this writer has stored what precedes them."""
@@ -46,26 +51,32 @@ class RunSink:
 
     def resume(self, request: RunRequest, next_seq: int) -> None:
         """Go on with a run that emitted events before."""
-        self._source = _source_of(request, self._agent, self._node_id)
+        self._set_source(request)
         self.next_seq = next_seq
 
-    @property
-    def terminated(self) -> bool:
-        """True once the run's TerminateEvent was taken; whatever comes later is discarded."""
-        return self._last is not None
-
     def emit(self, event: TulipEvent) -> TulipEvent:
-        """Stamp and take an event of this run; returns it stamped. None is taken after the last."""
-        if self._last is not None:
+        """Stamp and take an event of this run; returns it stamped. None is taken after the last.
+
+        It is stamped in place: that happens once in its life, so it is no change that anybody could
+        see between two looks, and a copy would double its cost. One that was emitted before keeps
+        its first source and is copied.
+        """
+        if self.terminated:
             return event
-        seq, self.next_seq = self.next_seq, self.next_seq + 1
-        stamped = event.stamped(self._source.numbered(seq))
-        emitted = Emitted(self._source.run_id, seq, event=stamped)
-        if isinstance(event, TerminateEvent):
-            self._last = emitted
+        values = event.__dict__
+        if values["source"] is not None:
+            event = event.model_copy(update={"source": None})
+            values = event.__dict__
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        packed = pack_stamped(event, self._packed_source, seq)
+        source = values["source"] = self._source.numbered(seq)
+        emitted = Emitted(source.run_id, seq, event, packed)
+        if type(event) is TerminateEvent:
+            self._last, self.terminated = emitted, True
         else:
             self._take(emitted, own=True)
-        return stamped
+        return event
 
     def forward(self, entries: Sequence[Emitted]) -> None:
         """Pass on a member's events: on this run's stream only, they are on the bus already."""
@@ -104,14 +115,19 @@ class RunSink:
         await self._publisher.flush()
         self._feed.append([self._last])
 
+    def _set_source(self, request: RunRequest) -> None:
+        self._source = _source_of(request, self._agent, self._node_id)
+        self._packed_source = packed_source(self._source)
+
     def _take(self, emitted: Emitted, *, own: bool) -> None:
         writer = self._writer
         if self._held or (writer is not None and writer.blocked):
             self._held.append((writer.taken if writer else 0, emitted, own))
             return
+        entries = (emitted,)
         if own:
-            self._publisher.put((emitted,))
-        self._feed.append((emitted,))
+            self._publisher.put(entries)
+        self._feed.append(entries)
 
     def _written(self) -> int:
         writer = self._writer

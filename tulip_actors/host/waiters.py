@@ -16,11 +16,6 @@ class Waiters:
         self._lock = threading.Lock()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
-    @property
-    def any(self) -> bool:
-        """Whether anybody waits. Ask it after the change."""
-        return bool(self._waiting)
-
     async def wait_until(self, holds: Callable[[], bool]) -> None:
         """Return when `holds()` is true."""
         loop = asyncio.get_running_loop()

@@ -11,41 +11,35 @@ _log = logging.getLogger(__name__)
 
 
 class Watchers:
-    """One run's watchers. One that raises never tears out the node that emits."""
+    """One run's watchers. One that raises never tears out the node that emits.
+
+    `watching` are those that are shown events; `failure` is what one raised, until it is raised
+    again.
+    """
 
     def __init__(self) -> None:
-        self._watchers: list[Callable[[TulipEvent], None]] = []
-        self._failure: Exception | None = None
+        self.watching: list[Callable[[TulipEvent], None]] = []
+        self.failure: Exception | None = None
 
     def add(self, watcher: Callable[[TulipEvent], None]) -> None:
         """Show every event from now on to `watcher`."""
-        self._watchers.append(watcher)
-
-    @property
-    def any(self) -> bool:
-        """Whether there is anybody to show events to."""
-        return bool(self._watchers)
+        self.watching.append(watcher)
 
     def show(self, event: TulipEvent) -> None:
         """Show an event; after a failure nobody is shown any."""
-        for watcher in self._watchers:
+        for watcher in self.watching:
             try:
                 watcher(event)
             except Exception as failure:  # raised where the node may be left
-                self._watchers = []
+                self.watching = []
                 if isinstance(event, TerminateEvent):
                     _log.exception("a hook's on_event failed on the last event")
                 else:
-                    self._failure = failure
+                    self.failure = failure
                 return
-
-    @property
-    def failed(self) -> bool:
-        """Whether a watcher raised what was not raised yet."""
-        return self._failure is not None
 
     def raise_failure(self) -> None:
         """Raise what a watcher raised, once."""
-        failure, self._failure = self._failure, None
+        failure, self.failure = self.failure, None
         if failure is not None:
             raise failure

@@ -11,67 +11,49 @@ from collections.abc import Mapping
 from tulip_actors.core.calls import CallKey, CallScope, ToolRequest
 from tulip_actors.core.frozen import FrozenDict, Json, freeze_object
 from tulip_actors.core.messages import ToolCall
-from tulip_actors.core.ports import RunContext
-from tulip_actors.core.state import AgentState
 from tulip_actors.errors import NotSerialisable, ToolArgumentsInvalid, ToolError, ToolVetoed
 from tulip_actors.hooks.provider import BeforeToolCallEvent
-from tulip_actors.loop.nodes import HookRaised, Setup
+from tulip_actors.loop.nodes import HookRaised
+from tulip_actors.loop.turn import Slot, Turn
 from tulip_actors.tools.decorator import Tool
 
 
-async def admit(
-    setup: Setup, state: AgentState, ctx: RunContext, slot: int, call: ToolCall
-) -> ToolRequest:
+async def admit(turn: Turn, slot: Slot, tool: Tool) -> ToolRequest:
     """The call as the executor takes it. Raises `ToolError` with a text for the model."""
-    tool = setup.config.tools[call.name]
+    call = slot.call
     if call.malformed is not None:
         raise ToolArgumentsInvalid(
             f"the arguments of {call.name} are not a JSON object: {call.malformed:.200}. "
             f"Send an object with: {', '.join(tool.signature.names) or 'nothing in it'}"
         )
-    arguments = await _steered(setup, state, call, tool, tool.validate(call.arguments))
-    key = CallKey(ctx.run_id, state.iteration, slot)
-    return request_for(setup, state, ctx, key, tool, call.id, arguments)
+    arguments = tool.validate(call.arguments)
+    if turn.setup.hooks.steers_tools:
+        arguments = await _steered(turn, call, tool, arguments)
+    return request_for(turn, slot.key, tool, call.id, arguments)
 
 
 def request_for(
-    setup: Setup,
-    state: AgentState,
-    ctx: RunContext,
-    key: CallKey,
-    tool: Tool,
-    tool_call_id: str,
-    arguments: Mapping[str, Json],
+    turn: Turn, key: CallKey, tool: Tool, tool_call_id: str, arguments: Mapping[str, Json]
 ) -> ToolRequest:
     """A request for a call whose arguments are valid."""
-    return ToolRequest(
-        key=key,
-        tool_name=tool.name,
-        tool_call_id=tool_call_id,
-        arguments=arguments,
-        scope=CallScope(
-            run_id=ctx.run_id,
-            thread_id=ctx.thread_id,
-            agent=setup.config.name,
-            agent_id=ctx.agent_id,
-            iteration=state.iteration,
-            metadata=state.metadata,
-            principal=ctx.principal,
-        ),
-        toolset=setup.toolset,
-        policy=tool.policy,
+    setup, state, ctx = turn.setup, turn.state, turn.ctx
+    scope = CallScope(
+        ctx.run_id,
+        ctx.thread_id,
+        setup.config.name,
+        ctx.agent_id,
+        state.iteration,
+        state.metadata,
+        ctx.principal,
     )
+    return ToolRequest(key, tool.name, tool_call_id, arguments, scope, setup.toolset, tool.policy)
 
 
-async def _steered(
-    setup: Setup, state: AgentState, call: ToolCall, tool: Tool, arguments: FrozenDict
-) -> FrozenDict:
+async def _steered(turn: Turn, call: ToolCall, tool: Tool, arguments: FrozenDict) -> FrozenDict:
     """The arguments after the hooks. Raises `ToolVetoed` when one of them forbids the call."""
-    if not setup.hooks.steers_tools:
-        return arguments
-    event = BeforeToolCallEvent(call.name, call.id, arguments, state.iteration, state)
+    event = BeforeToolCallEvent(call.name, call.id, arguments, turn.state.iteration, turn.state)
     try:
-        await setup.hooks.before_tool_call(event)
+        await turn.setup.hooks.before_tool_call(event)
     except ToolError as error:  # a refusal is what `cancel` is for
         raise HookRaised(error) from None
     if event.cancel:

@@ -9,7 +9,7 @@ state in call order, whatever order they came in.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tulip_actors.core.calls import (
     CallFinished,
@@ -19,7 +19,7 @@ from tulip_actors.core.calls import (
     ToolOutcome,
     ToolRequest,
 )
-from tulip_actors.core.events import InterruptEvent, ToolStartEvent
+from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.frozen import canonical
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.ports import RunContext
@@ -32,6 +32,7 @@ from tulip_actors.loop.hold import LOST, NEVER_BEGAN, approval_of, closed_by, re
 from tulip_actors.loop.nodes import HookRaised, NodeTorn, Setup, TurnPaused
 from tulip_actors.loop.turn import (
     CANCELLED,
+    Slot,
     Turn,
     announce,
     close_children,
@@ -63,16 +64,16 @@ async def execute(
     far when the run is cancelled meanwhile, or when a hook raises: calls that had not ended are
     closed with an error.
     """
-    turn = Turn(setup, state, ctx, state.messages[-1].tool_calls)
+    turn = Turn.of(setup, state, ctx)
     try:
         if pending is not None:
             _restore(turn, pending)
         for slots in _waves(turn):
-            requests = await _admit(turn, slots)
-            if requests:
-                await _store_intents(turn, requests)
-                announce(turn, requests)
-                await _follow(turn, _free(turn, requests))
+            admitted = await _admit(turn, slots)
+            if admitted:
+                await _store_intents(turn, admitted)
+                announce(turn, admitted)
+                await _follow(turn, _free(turn, admitted))
     except TurnPaused:
         raise
     except (asyncio.CancelledError, Exception) as raised:
@@ -86,86 +87,67 @@ async def execute(
 
 def _restore(turn: Turn, pending: PendingTurn) -> None:
     """Take over what is recorded of the turn: results, open questions, and calls that asked."""
-    for slot, finished in pending.executions.items():
-        turn.executions[slot] = finished.execution
-        if not finished.is_counted:
-            turn.refused.add(slot)
     turn.paused.extend(_asked(paused) for paused in pending.open.values())
     asking = {paused.key.slot for paused in pending.open.values()}
-    sharing = _sharing(turn, pending)
-    turn.announced.update(CallKey(turn.ctx.run_id, turn.state.iteration, slot) for slot in sharing)
-    turn.waiting |= (asking | sharing | set(pending.replies)) if asking else set()
-    turn.replies.update(pending.replies)
-    for slot, replies in pending.replies.items():
-        if slot not in turn.executions and slot not in turn.waiting:
-            intent = pending.intents[slot]
-            turn.requests[intent.key] = _asked_again(turn, intent, replies)
-            turn.announced.add(intent.key)
-
-
-def _sharing(turn: Turn, pending: PendingTurn) -> set[int]:
-    """The slots of a turn that paused which wait for the execution of a call that asked."""
-    if not pending.open and not pending.replies:
-        return set()
-    return set(range(len(turn.calls))) - set(pending.executions) - set(pending.intents)
+    has_paused = bool(pending.open or pending.replies)
+    for position, slot in enumerate(turn.slots):
+        finished = pending.executions.get(position)
+        if finished is not None:
+            slot.execution, slot.refused = finished.execution, not finished.is_counted
+            continue
+        slot.replies = pending.replies.get(position, ())
+        shares = has_paused and position not in pending.intents  # the execution of one that asked
+        slot.waiting = bool(asking) and (position in asking or shares or bool(slot.replies))
+        slot.announced = shares
+        if slot.replies and not slot.waiting:
+            slot.request = _asked_again(turn, pending.intents[position], slot.replies)
+            slot.announced = True
 
 
 def _asked_again(turn: Turn, intent: Intent, replies: Sequence[Reply]) -> ToolRequest:
     tool = turn.setup.config.tools[intent.tool_name]
-    request = request_for(
-        turn.setup,
-        turn.state,
-        turn.ctx,
-        intent.key,
-        tool,
-        intent.tool_call_id,
-        intent.arguments,
-    )
+    request = request_for(turn, intent.key, tool, intent.tool_call_id, intent.arguments)
     return request._replace(
         attempt=1 + sum(reply.paused.hold != "approval" for reply in replies),
         answers=tuple(reply.response for reply in replies if reply.paused.hold is None),
     )
 
 
-def _waves(turn: Turn) -> Iterator[Sequence[int]]:
-    """The slots whose calls run together: all, or one after the other."""
-    slots = range(len(turn.calls))
+def _waves(turn: Turn) -> Sequence[Sequence[Slot]]:
+    """The calls that run together: all, or one after the other."""
     if turn.setup.config.tool_execution == "sequential":
-        yield from ([slot] for slot in slots)
-    else:
-        yield slots
+        return [[slot] for slot in turn.slots]
+    return [turn.slots]
 
 
-async def _admit(turn: Turn, slots: Sequence[int]) -> list[ToolRequest]:
+async def _admit(turn: Turn, slots: Sequence[Slot]) -> list[Slot]:
     """Check calls; returns those to be made. What is refused or known has its result at once."""
-    made: list[ToolRequest] = []
+    made: list[Slot] = []
     for slot in slots:
-        if slot in turn.executions or slot in turn.waiting:
-            continue
-        restored = turn.requests.get(CallKey(turn.ctx.run_id, turn.state.iteration, slot))
-        request = restored or await _admitted(turn, slot)
-        if request is not None:
-            turn.requests[request.key] = request
-            made.append(request)
+        if slot.execution is None and not slot.waiting:
+            if slot.request is None:
+                slot.request = await _admitted(turn, slot)
+            if slot.request is not None:
+                made.append(slot)
     return made
 
 
-async def _admitted(turn: Turn, slot: int) -> ToolRequest | None:
+async def _admitted(turn: Turn, slot: Slot) -> ToolRequest | None:
     """The request of one call, None if its result is there already, or will be another's."""
-    ctx, call = turn.ctx, turn.calls[slot]
+    ctx, call = turn.ctx, slot.call
     try:
-        request = await admit(turn.setup, turn.state, ctx, slot, call)
+        tool = turn.setup.config.tools[call.name]
+        request = await admit(turn, slot, tool)
     except ToolError as error:
-        ctx.emit(
-            ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
-        )
-        turn.refused.add(slot)
-        keep(turn, slot, call, ToolOutcome(error=error.message, error_type=error.code))
+        announce(turn, (slot,))
+        slot.refused = True
+        keep(turn, slot, ToolOutcome(error=error.message, error_type=error.code))
         return None
-    if not turn.setup.config.tools[call.name].idempotent:
+    if not tool.idempotent:
         return request
     known = None
-    for executions in (list(turn.executions.values()), turn.state.tool_executions):
+    of_turn = [one.execution for one in turn.slots if one.execution is not None]
+    for executions in (of_turn, turn.state.tool_executions):
         known = known or find_matching_execution(executions, call.name, request.arguments)
     if known is not None:
         serve(turn, slot, request, known)
@@ -173,99 +155,110 @@ async def _admitted(turn: Turn, slot: int) -> ToolRequest | None:
     leader = _leader(turn, request)
     if leader is None:
         return request
-    turn.followers.setdefault(leader, []).append(slot)
-    announce(turn, [request])
+    leader.followers += (slot,)
+    if not slot.announced:
+        slot.announced = True
+        ctx.emit(started(request))
     return None
 
 
-def _leader(turn: Turn, request: ToolRequest) -> CallKey | None:
+def _leader(turn: Turn, request: ToolRequest) -> Slot | None:
     """The call of this turn, still to be made, whose execution an equal one shares."""
     wanted = canonical(request.arguments)
-    for other in turn.requests.values():
-        is_open = other.key.slot not in turn.executions
-        is_same_tool = other.tool_name == request.tool_name
-        if is_open and is_same_tool and canonical(other.arguments) == wanted:
-            return other.key
+    for slot in turn.slots:
+        other = slot.request
+        if other is None or slot.execution is not None or other.tool_name != request.tool_name:
+            continue
+        if canonical(other.arguments) == wanted:
+            return slot
     return None
 
 
-async def _store_intents(turn: Turn, requests: Sequence[ToolRequest]) -> None:
+async def _store_intents(turn: Turn, slots: Sequence[Slot]) -> None:
     ctx = turn.ctx
-    intents = tuple(Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in requests)
+    requests = [slot.request for slot in slots if slot.request is not None]
+    intents = [Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in requests]
     executor = await ctx.executor_id()
-    ctx.record(ToolIntents(*ctx.stamp(), intents, executor))
+    ctx.record(ToolIntents(*ctx.stamp(), tuple(intents), executor))
     await ctx.durable()
     await ctx.reach("intents_stored")
 
 
-def _free(turn: Turn, requests: Sequence[ToolRequest]) -> Sequence[ToolRequest]:
+def _free(turn: Turn, slots: Sequence[Slot]) -> list[Slot]:
     """Those that may run now. The others wait for a human, or have their result by what he said."""
-    free: list[ToolRequest] = []
-    for request in requests:
-        replies = turn.replies.get(request.key.slot, [])
-        needs_approval = turn.setup.config.tools[request.tool_name].requires_approval
+    free: list[Slot] = []
+    for slot in slots:
+        replies = slot.replies
+        needs_approval = turn.setup.config.tools[slot.call.name].requires_approval
         closed = closed_by(replies[-1]) if replies else None
         if closed is not None:
-            _end(turn, request, closed, is_counted=replies[-1].paused.hold != "approval")
+            _end(turn, slot, closed, is_counted=replies[-1].paused.hold != "approval")
         elif needs_approval and all(reply.paused.hold != "approval" for reply in replies):
-            _pause(turn, request, approval_of(request), "approval")
+            assert slot.request is not None, "it was admitted"
+            _pause(turn, slot, approval_of(slot.request), "approval")
         else:
-            free.append(request)
+            free.append(slot)
     return free
 
 
-async def _follow(turn: Turn, requests: Sequence[ToolRequest]) -> None:
+async def _follow(turn: Turn, slots: Sequence[Slot]) -> None:
     """Submit calls, announce what becomes of them and of their children, run again what hooks want.
 
     Raises what a hook raised, once every call that had started has ended.
     """
-    while requests:
-        again: list[tuple[ToolRequest, ToolOutcome]] = []
-        turn.submitted.update(request.key for request in requests)
+    while slots:
+        again: list[tuple[Slot, ToolOutcome]] = []
+        requests: list[ToolRequest] = []
+        for slot in slots:
+            assert slot.request is not None, "it was admitted"
+            slot.submitted = True
+            requests.append(slot.request)
         async with turn.ctx.call_tools(requests) as updates:
             async for update in updates:
                 match update:
+                    case CallFinished(key, outcome):
+                        await _settle(turn, key, outcome, again)
                     case CallSubmitted(child):
                         turn.children[child.key] = child
                         turn.ctx.emit(started(child))
-                    case CallFinished(key, outcome):
-                        again += await _settle(turn, key, outcome)
                     case CallLost():
-                        again += await _lost(turn, update)
+                        await _lost(turn, update, again)
         close_children(turn)
         if turn.failure is not None:  # the run ends: nothing is run again
-            for request, outcome in again:
-                keep(turn, request.key.slot, request, outcome)
-            again = []
-        requests = [request for request, _ in again]
-    if turn.failure is not None:
-        raise turn.failure
+            for slot, outcome in again:
+                keep(turn, slot, outcome)
+            raise turn.failure
+        slots = [slot for slot, _ in again]
 
 
-async def _lost(turn: Turn, lost: CallLost) -> list[tuple[ToolRequest, ToolOutcome]]:
+async def _lost(turn: Turn, lost: CallLost, again: list[tuple[Slot, ToolOutcome]]) -> None:
     """The worker of a call died: a human is asked, if its tool says so, or the model is told."""
-    request = turn.requests.get(lost.key)
+    slot = turn.slots[lost.key.slot]
+    request = None if lost.key.index else slot.request
     if request is not None and request.policy.on_unknown == "ask" and lost.started:
-        _pause(turn, request, repetition_of(request, lost.reason), "lost")
-        return []
+        _pause(turn, slot, repetition_of(request, lost.reason), "lost")
+        return
     error = (LOST if lost.started else NEVER_BEGAN).format(reason=lost.reason)
-    return await _settle(turn, lost.key, ToolOutcome(error=error, error_type=ToolLost.code))
+    await _settle(turn, lost.key, ToolOutcome(error=error, error_type=ToolLost.code), again)
 
 
 async def _settle(
-    turn: Turn, key: CallKey, outcome: ToolOutcome
-) -> list[tuple[ToolRequest, ToolOutcome]]:
-    """A call has ended. Returns the request to be made again, if a hook wants that."""
-    if key in turn.children:
-        child = turn.children.pop(key)
-        turn.ctx.emit(completed(child.tool_name, child.tool_call_id, outcome, child.parent_call_id))
-        return []
-    request = turn.requests.get(key)
-    if request is None or key.slot in turn.executions:
-        return []
+    turn: Turn, key: CallKey, outcome: ToolOutcome, again: list[tuple[Slot, ToolOutcome]]
+) -> None:
+    """A call has ended. It is put among those to be run again if a hook wants that."""
+    if key.index:
+        child = turn.children.pop(key, None)
+        if child is not None:
+            name, call_id = child.tool_name, child.tool_call_id
+            turn.ctx.emit(completed(name, call_id, outcome, child.parent_call_id))
+        return
+    slot = turn.slots[key.slot]
+    request = slot.request
+    if request is None or slot.execution is not None:
+        return
     if outcome.interrupt is not None:
-        _pause(turn, request, outcome.interrupt)
-        return []
+        _pause(turn, slot, outcome.interrupt)
+        return
     if turn.setup.hooks.steers_tools and turn.failure is None:
         try:
             outcome, retry = await _looked_at(turn, request, outcome)
@@ -273,31 +266,26 @@ async def _settle(
             turn.failure = raised
         else:
             if retry:
-                turn.requests[key] = request._replace(attempt=request.attempt + 1)
-                return [(turn.requests[key], outcome)]
-    _end(turn, request, outcome)
-    return []
+                slot.request = request._replace(attempt=request.attempt + 1)
+                again.append((slot, outcome))
+                return
+    _end(turn, slot, outcome)
 
 
-def _end(
-    turn: Turn, request: ToolRequest, outcome: ToolOutcome, *, is_counted: bool = True
-) -> None:
+def _end(turn: Turn, slot: Slot, outcome: ToolOutcome, *, is_counted: bool = True) -> None:
     """The result of a call, and of those that share its execution."""
-    slot, followers = request.key.slot, turn.followers.pop(request.key, [])
-    if not is_counted:
-        turn.refused.update((slot, *followers))
-    keep(turn, slot, request, outcome)
-    for follower in followers:
-        serve(turn, follower, request, turn.executions[slot])
+    for one in (slot, *slot.followers):
+        one.refused = not is_counted
+    assert slot.request is not None, "it was admitted"
+    execution = keep(turn, slot, outcome)
+    for follower in slot.followers:
+        serve(turn, follower, slot.request, execution)
 
 
-def _pause(
-    turn: Turn, request: ToolRequest, asked: InterruptRequest, hold: Hold | None = None
-) -> None:
+def _pause(turn: Turn, slot: Slot, asked: InterruptRequest, hold: Hold | None = None) -> None:
     """A call waits for a human: recorded and announced; it has no result yet."""
-    ctx, key = turn.ctx, request.key
-    asked_before = len(turn.replies.get(key.slot, ()))
-    interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{asked_before}"
+    ctx, key = turn.ctx, slot.key
+    interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{len(slot.replies)}"
     paused = Paused(*ctx.stamp(), key, interrupt_id, asked, hold)
     ctx.record(paused)
     event = _asked(paused)

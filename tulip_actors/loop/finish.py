@@ -37,6 +37,8 @@ TOOL_LOOP = Ending("tool_loop", "tool_loop")
 CANCELLED = Ending("cancelled", "cancelled")
 FAILED = Ending("error", "error")
 
+_TOOL, _ASSISTANT = Role.TOOL, Role.ASSISTANT  # to look a member of an Enum up takes long
+
 SUMMARY_PROMPT = (
     "You have used all the turns you have. Without calling any tool, give your final answer from "
     "what you know now, and say what is still open."
@@ -71,7 +73,7 @@ def completion(setup: Setup, state: AgentState) -> Ending | None:
         done = {one.tool_name for one in state.executions_of_turn if one.success} & terminal
         if done:
             return DECLARED_COMPLETE if task_complete.__name__ in done else TERMINAL_TOOL
-    spoke = state.messages[-1].role is Role.ASSISTANT
+    spoke = state.messages[-1].role is _ASSISTANT
     return NATURAL_END if spoke and setup.config.completion_mode == "auto" else None
 
 
@@ -91,8 +93,8 @@ async def summarise(setup: Setup, state: AgentState, ctx: RunContext, ending: En
     if request not in last_two:
         state = state.with_message(request)
         ctx.record(Added(*ctx.stamp(), (request,)))
-    state, answer = await answered(setup, state, ctx, SUMMARY, ())
-    return state.with_message(answer)
+    state, _ = await answered(setup, state, ctx, SUMMARY, ())
+    return state
 
 
 async def finish(
@@ -153,7 +155,7 @@ async def finish(
 
 def final_text(state: AgentState) -> str:
     """The assistant's last text in this run, empty if it never spoke."""
-    spoken = (m.content for m in state.said_last() if m.role is Role.ASSISTANT and m.content)
+    spoken = (m.content for m in state.said_last() if m.role is _ASSISTANT and m.content)
     return next(spoken, "")
 
 
@@ -193,21 +195,20 @@ def _same(calls: Sequence[ToolCall], others: Sequence[ToolCall]) -> bool:
     """Equal but for the calls' ids. Typed equality costs time, and most turns differ untyped."""
     if len(calls) != len(others):
         return False
-    pairs = list(zip(calls, others, strict=True))
-    for a, b in pairs:
-        if a.name != b.name or a.arguments != b.arguments or a.malformed != b.malformed:
+    for a, b in zip(calls, others, strict=True):
+        if a.arguments != b.arguments or a.name != b.name or a.malformed != b.malformed:
             return False
+    pairs = zip(calls, others, strict=True)
     return all(canonical(a.arguments) == canonical(b.arguments) for a, b in pairs)
 
 
 def _turns(state: AgentState) -> Iterator[tuple[Sequence[ToolCall], Sequence[str]]]:
     """What the turns of this run called and got, newest first."""
     results: list[str] = []
-    messages = state.messages
-    for position in range(len(messages) - 1, state.opening_length - 1, -1):
-        message = messages[position]
-        if message.role is Role.TOOL:
+    for message in state.said_last():
+        role = message.role
+        if role is _TOOL:
             results.append(message.content)
-        elif message.role is Role.ASSISTANT:
+        elif role is _ASSISTANT:
             yield message.tool_calls, results
             results = []

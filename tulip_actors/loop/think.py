@@ -32,60 +32,53 @@ async def think(setup: Setup, state: AgentState, ctx: RunContext) -> AgentState:
     """The state with the model's message, usage and reasoning step."""
     tools = setup.config.tools.specs
     state, message = await answered(setup, state, ctx, f"{TURN}{state.iteration}", tools)
-    thought = message.reasoning or message.content
-    ctx.emit(
-        ThinkEvent(
-            iteration=state.iteration, reasoning=thought or None, tool_calls=message.tool_calls
-        )
-    )
-    return with_thought(state.with_message(message), message)
+    thought = message.reasoning or message.content or None
+    calls = message.tool_calls
+    ctx.emit(ThinkEvent(iteration=state.iteration, reasoning=thought, tool_calls=calls))
+    return with_thought(state, message)
 
 
 async def answered(
     setup: Setup, state: AgentState, ctx: RunContext, key: str, tools: Sequence[ToolSpec]
 ) -> tuple[AgentState, Message]:
-    """The state with what was spent, and the model's message: the first that need not be asked
-    for again. Raises `NodeTorn`, with what was spent, for whatever hooks or model raise."""
+    """The state with what was spent and the model's message: the first that need not be asked for
+    again. Raises `NodeTorn`, with what was spent, for whatever hooks or model raise."""
+    hooks = setup.hooks
     try:
-        messages = await setup.hooks.before_model_call(shown(setup, state), state)
+        messages = shown(setup, state)
+        if hooks.steers_models:
+            messages = await hooks.before_model_call(messages, state)
         earlier = _asked_before(ctx, key)
-        empty_answers = sum(is_empty(response.message) for response in earlier)
+        empty_answers = sum([is_empty(response.message) for response in earlier])
         for attempt in count(1 + len(earlier)):
             response = await _ask(setup, messages, tools, ctx)
             spent = response.usage
-            state = state.with_token_usage(spent)
-            try:
-                response, retry = await setup.hooks.after_model_call(response, attempt, state)
-            except BaseException:  # it was paid for; what it says no hook has let pass
-                _record(ctx, f"{key}/{attempt}", ModelResponse(SILENCE, spent), False)
-                raise
+            retry = False
+            if hooks.steers_models:
+                try:
+                    seen = state.with_token_usage(spent)
+                    response, retry = await hooks.after_model_call(response, attempt, seen)
+                except BaseException:  # it was paid for; what it says no hook has let pass
+                    state = state.with_token_usage(spent)
+                    ctx.record(
+                        ModelTurn(*ctx.stamp(), f"{key}/{attempt}", SILENCE, spent, accepted=False)
+                    )
+                    raise
             message = response.message
             if message.tool_calls and not tools:  # they could never be answered
                 message = Message.assistant(message.content, reasoning=message.reasoning)
-            empty_answers += is_empty(message)
-            asked_again = (retry and attempt <= MAX_RETRIES) or (
-                is_empty(message) and empty_answers == 1  # asked for once more, with tools
-            )
-            answer = ModelResponse(message, spent, response.stop_reason)
-            _record(ctx, f"{key}/{attempt}", answer, not asked_again)
+            asked_again = retry and attempt <= MAX_RETRIES
+            if is_empty(message):
+                empty_answers += 1
+                asked_again |= empty_answers == 1  # asked for once more, with tools
+            name, why = f"{key}/{attempt}", response.stop_reason
+            ctx.record(ModelTurn(*ctx.stamp(), name, message, spent, why, not asked_again))
             if not asked_again:
-                return state, message
+                return state.with_message(message, spent), message
+            state = state.with_token_usage(spent)
     except (asyncio.CancelledError, Exception) as cause:
         raise NodeTorn(state, cause) from None
     raise AssertionError("count() does not end")
-
-
-def _record(ctx: RunContext, key: str, response: ModelResponse, accepted: bool) -> None:
-    ctx.record(
-        ModelTurn(
-            *ctx.stamp(),
-            key,
-            response.message,
-            response.usage,
-            response.stop_reason,
-            accepted,
-        )
-    )
 
 
 def _asked_before(ctx: RunContext, key: str) -> Sequence[ModelTurn]:

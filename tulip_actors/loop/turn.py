@@ -6,12 +6,12 @@ and followed is `execute`'s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tulip_actors.core.calls import CallKey, ToolOutcome, ToolRequest
 from tulip_actors.core.events import InterruptEvent, ToolCompleteEvent, ToolStartEvent
-from tulip_actors.core.messages import Message, ToolCall
+from tulip_actors.core.messages import ToolCall
 from tulip_actors.core.ports import RunContext
 from tulip_actors.core.runs import ToolFinished
 from tulip_actors.core.state import AgentState, ToolExecution
@@ -22,128 +22,137 @@ CANCELLED = "cancelled before it ended; its effect may have happened"
 
 
 @dataclass(slots=True)
-class Turn:
-    """The calls of one turn: what was asked, what goes to the executor, what came back.
+class Slot:
+    """One call of the turn: what was asked, what goes to the executor, what came back.
 
-    `followers` are the slots that share the execution of another one: duplicates of an idempotent
-    call within the turn. `waiting` are those that are not to run before every question is answered,
-    `replies` what was said to the questions of each slot.
+    A call that is `refused` is in the conversation, but counts for nothing: it never ran. One that
+    is `waiting` is not to run before every question is answered; `replies` is what was said to its
+    own. `followers` share the execution of this one: duplicates of an idempotent call within the
+    turn.
     """
+
+    key: CallKey
+    call: ToolCall
+    request: ToolRequest | None = None
+    execution: ToolExecution | None = None
+    announced: bool = False
+    submitted: bool = False
+    refused: bool = False
+    waiting: bool = False
+    followers: tuple[Slot, ...] = ()
+    replies: Sequence[Reply] = ()
+
+
+@dataclass(slots=True)
+class Turn:
+    """The calls of one turn, and what came up meanwhile: children, questions, a hook's failure."""
 
     setup: Setup
     state: AgentState
     ctx: RunContext
-    calls: tuple[ToolCall, ...]
-    requests: dict[CallKey, ToolRequest] = field(default_factory=dict)
-    followers: dict[CallKey, list[int]] = field(default_factory=dict)
+    slots: list[Slot]
     children: dict[CallKey, ToolRequest] = field(default_factory=dict)
-    executions: dict[int, ToolExecution] = field(default_factory=dict)
-    refused: set[int] = field(default_factory=set)
-    announced: set[CallKey] = field(default_factory=set)
-    submitted: set[CallKey] = field(default_factory=set)
-    waiting: set[int] = field(default_factory=set)
-    replies: dict[int, list[Reply]] = field(default_factory=dict)
     paused: list[InterruptEvent] = field(default_factory=list)
     failure: Exception | None = None
 
+    @classmethod
+    def of(cls, setup: Setup, state: AgentState, ctx: RunContext) -> Turn:
+        """The calls of the last message."""
+        run_id, turn = ctx.run_id, state.iteration
+        calls = enumerate(state.messages[-1].tool_calls)
+        return cls(
+            setup, state, ctx, [Slot(CallKey(run_id, turn, slot), call) for slot, call in calls]
+        )
 
-def announce(turn: Turn, requests: Sequence[ToolRequest]) -> None:
+
+def announce(turn: Turn, slots: Iterable[Slot]) -> None:
     """Say that calls begin, once for each."""
-    for request in requests:
-        if request.key not in turn.announced:
-            turn.announced.add(request.key)
-            turn.ctx.emit(started(request))
+    for slot in slots:
+        if not slot.announced:
+            slot.announced = True
+            turn.ctx.emit(started(slot.request or slot.call))
 
 
-def keep(turn: Turn, slot: int, asked: ToolRequest | ToolCall, outcome: ToolOutcome) -> None:
+def keep(turn: Turn, slot: Slot, outcome: ToolOutcome) -> ToolExecution:
     """The one result of a call: kept, recorded, announced."""
-    call = turn.calls[slot]
-    execution = ToolExecution(
-        tool_name=call.name,
-        tool_call_id=call.id,
-        arguments=asked.arguments,
-        result=outcome.result,
-        error=outcome.error,
-        duration_ms=outcome.duration_ms,
-        timestamp=turn.ctx.clock.now(),
-        run_id=turn.ctx.run_id,
+    call, ctx = slot.call, turn.ctx
+    stamp = run_id, _, at = ctx.stamp()
+    slot.execution = execution = ToolExecution(
+        call.name,
+        call.id,
+        (slot.request or call).arguments,
+        outcome.result,
+        outcome.error,
+        outcome.duration_ms,
+        timestamp=at,
+        run_id=run_id,
     )
-    _record(turn, slot, execution)
-    turn.ctx.emit(completed(call.name, call.id, outcome))
+    ctx.record(ToolFinished(*stamp, slot.key, execution, not slot.refused))
+    ctx.emit(completed(call.name, call.id, outcome))
+    return execution
 
 
-def serve(turn: Turn, slot: int, request: ToolRequest, known: ToolExecution) -> None:
-    """Give a call the result of another one: both events, no time, no body.
-
-    `request` is its own, or that of the call whose execution it shares.
-    """
-    call, ctx = turn.calls[slot], turn.ctx
-    announce(turn, [request])
-    served = replace(
+def serve(turn: Turn, slot: Slot, request: ToolRequest, known: ToolExecution) -> None:
+    """Give a call the result of another one: both events, no time, no body."""
+    call, ctx = slot.call, turn.ctx
+    if not slot.announced:
+        slot.announced = True
+        ctx.emit(started(request))
+    stamp = run_id, _, at = ctx.stamp()
+    slot.execution = replace(
         known,
         tool_call_id=call.id,
         duration_ms=0.0,
-        timestamp=ctx.clock.now(),
+        timestamp=at,
         idempotent_cache_hit=known.success,
-        run_id=ctx.run_id,
+        run_id=run_id,
     )
-    _record(turn, slot, served)
+    ctx.record(ToolFinished(*stamp, slot.key, slot.execution, not slot.refused))
     ctx.emit(completed(call.name, call.id, ToolOutcome(result=known.result, error=known.error)))
-
-
-def _record(turn: Turn, slot: int, execution: ToolExecution) -> None:
-    ctx = turn.ctx
-    turn.executions[slot] = execution
-    key = CallKey(ctx.run_id, turn.state.iteration, slot)
-    counted = slot not in turn.refused
-    ctx.record(ToolFinished(*ctx.stamp(), key, execution, counted))
 
 
 def close_open(turn: Turn, reason: str) -> None:
     """Give every call that has none a result, so that no start lacks its complete."""
-    announce(turn, list(turn.requests.values()))
+    announce(turn, [slot for slot in turn.slots if slot.request is not None])
     close_children(turn)
-    following = {slot for slots in turn.followers.values() for slot in slots}
-    for slot, call in enumerate(turn.calls):
-        if slot in turn.executions:
-            continue
-        request = turn.requests.get(CallKey(turn.ctx.run_id, turn.state.iteration, slot))
-        if request is None or request.key not in turn.submitted:
-            turn.refused.add(slot)  # it never ran, and counts for nothing
-        if request is None and slot not in following:
-            turn.ctx.emit(
-                ToolStartEvent(tool_name=call.name, tool_call_id=call.id, arguments=call.arguments)
-            )
-        keep(turn, slot, request or call, ToolOutcome(error=reason, error_type="cancelled"))
+    closed = ToolOutcome(error=reason, error_type="cancelled")
+    for slot in turn.slots:
+        if slot.execution is None:
+            slot.refused = not slot.submitted  # it never ran, and counts for nothing
+            announce(turn, (slot,))
+            keep(turn, slot, closed)
 
 
 def close_children(turn: Turn) -> None:
     """Announce the end of children whose own end never came: lost with their executor."""
+    if not turn.children:
+        return
     closed = ToolOutcome(error=CANCELLED, error_type="cancelled")
-    for child in list(turn.children.values()):
+    for child in turn.children.values():
         turn.ctx.emit(completed(child.tool_name, child.tool_call_id, closed, child.parent_call_id))
     turn.children.clear()
 
 
 def with_results(turn: Turn) -> AgentState:
     """The state with the turn's results, in call order."""
-    state = turn.state
-    messages: list[Message] = []
-    for slot, call in enumerate(turn.calls):
-        execution = turn.executions[slot]
-        if slot not in turn.refused:
-            state = state.with_tool_execution(execution)
-        messages.append(result_message(call, execution))
-    return state.with_messages(*messages)
+    executions = [
+        slot.execution for slot in turn.slots if slot.execution is not None and not slot.refused
+    ]
+    messages = [result_message(slot.call, slot.execution) for slot in turn.slots]
+    return turn.state.with_results(executions, messages)
 
 
-def started(request: ToolRequest) -> ToolStartEvent:
-    """The event of a call that begins."""
+def started(asked: ToolRequest | ToolCall) -> ToolStartEvent:
+    """The event of a call that begins; a call that is refused has no request."""
+    if isinstance(asked, ToolCall):
+        return ToolStartEvent(
+            tool_name=asked.name, tool_call_id=asked.id, arguments=asked.arguments
+        )
     return ToolStartEvent(
-        tool_name=request.tool_name,
-        tool_call_id=request.tool_call_id,
-        arguments=request.arguments,
-        parent_call_id=request.parent_call_id,
+        tool_name=asked.tool_name,
+        tool_call_id=asked.tool_call_id,
+        arguments=asked.arguments,
+        parent_call_id=asked.parent_call_id,
     )
 
 

@@ -44,6 +44,8 @@ NOT_ANSWERED: Mapping[Hold | None, str] = {
 }
 """What closes a call that waits for a human, when the conversation went on without the answer."""
 
+_TOOL = Role.TOOL  # to look a member of an Enum up takes long
+
 TURN = "turn:"
 SUMMARY = "summary"
 """How the keys of a run's own model answers begin; those of others are not in the conversation."""
@@ -319,6 +321,6 @@ def result_message(
     """The tool message of a call: its result, its error, or that neither is known."""
     if execution is None:
         return Message.tool(ToolResult(call.id, call.name, missing, is_error=True))
-    failed = execution.error is not None
-    content = f"Error: {execution.error}" if failed else execution.result or ""
-    return Message(Role.TOOL, content, tool_call_id=call.id, name=call.name, is_error=failed)
+    error = execution.error
+    content = f"Error: {error}" if error is not None else execution.result or ""
+    return Message(_TOOL, content, (), call.id, call.name, None, error is not None)

@@ -27,6 +27,7 @@ _USAGE_NAMES = {
     "output_tokens": "completion_tokens",
     "total_tokens": "total_tokens",
 }
+_NORMAL_NAMES = frozenset(_USAGE_NAMES.values())
 
 
 async def accumulate(
@@ -54,10 +55,20 @@ def as_response(answer: object) -> ModelResponse:
         raise ModelBadResponse(
             f"the model's complete() returned {type(answer).__name__}; return a ModelResponse"
         )
-    if answer.usage is None:
+    if answer.usage is None or _is_normal(answer.usage):
         return answer
     counts = normalise_usage(answer.usage)
     return replace(answer, usage=_complete_usage(counts) if counts else None)
+
+
+def _is_normal(usage: Mapping[str, int]) -> bool:
+    """Whether `_complete_usage` made it, or could have: it is most often so."""
+    return (
+        type(usage) is FrozenDict
+        and usage.keys() == _NORMAL_NAMES
+        and {*map(type, usage.values())} == {int}
+        and min(usage.values()) > 0
+    )
 
 
 @dataclass(slots=True)
@@ -210,7 +221,7 @@ def normalise_usage(raw: object) -> dict[str, int] | None:
     usage: dict[str, int] = {}
     for name, value in raw.items():
         known = _USAGE_NAMES.get(name)
-        if known and isinstance(value, int | float) and not isinstance(value, bool):
+        if known and type(value) is not bool and isinstance(value, (int, float)):
             usage[known] = max(int(value), usage.get(known, 0))
     return usage or None
 
