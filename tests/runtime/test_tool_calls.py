@@ -36,9 +36,11 @@ async def refused(agent: Agent, turn: object) -> str:
         ("pydantic", '{"x":1,"y":2}'),
         ("dataclass", '{"left":"a","right":1}'),
         ("unicode", "grün 🌷 \u0000 日本"),
-        ("large", "ä" * 1_000_000),
         ("nested", '{"points":[{"x":1,"y":2}],"set":[1]}'),
         ("empty", ""),
+        ("set", "[1]"),
+        ("date", '"2026-02-01"'),
+        ("array", "[1.0,2.5]"),
     ],
 )
 async def test_a_tools_value_is_written_down_for_the_model(
@@ -47,6 +49,32 @@ async def test_a_tools_value_is_written_down_for_the_model(
     execution = await one_call(agent, "gives", kind=kind)
     assert execution.result == text
     assert execution.success
+
+
+async def test_of_a_long_result_the_model_sees_head_and_tail(agent: Agent) -> None:
+    text = (await one_call(agent, "gives", kind="large")).result or ""
+    head, mark, tail = text.split("\n")
+    assert set(head) == set(tail) == {"ä"}
+    assert mark == f"[... {1_000_000 - len(head) - len(tail)} characters left out ...]"
+    assert 99_900 < len(text) <= 100_000
+
+
+async def test_a_tool_without_a_limit_tells_the_model_everything(agent: Agent) -> None:
+    assert (await one_call(agent, "gives_all", kind="large")).result == "ä" * 1_000_000
+
+
+async def test_a_long_error_is_shortened_too(agent: Agent) -> None:
+    error = (await one_call(agent, "shouts", times=1000)).error or ""
+    assert error.startswith("ValueError: no! no!")
+    assert error.endswith("no! ")
+    assert 190 < len(error) <= 200
+
+
+async def test_c22_a_parent_gets_its_childrens_values_typed_and_whole(agent: Agent) -> None:
+    kinds = ["none", "bytes", "pydantic", "dataclass", "nested", "set", "date", "array", "large"]
+    told = await one_call(agent, "types_of", kinds=kinds)
+    types = ["NoneType", "bytes", "Point", "Pair", "dict", "set", "date", "array", "str"]
+    assert json.loads(told.result or "") == [[name, True] for name in types]
 
 
 async def test_bytes_come_as_base64(agent: Agent) -> None:

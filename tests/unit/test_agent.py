@@ -28,7 +28,8 @@ from tulip_actors import (
     current_run,
     tool,
 )
-from tulip_actors.core.termination import MaxIterations
+from tulip_actors.core.termination import MaxIterations, ToolCalled
+from tulip_actors.hooks.builtin import LoggingHook, StructuredLoggingHook
 from tulip_actors.testing import FunctionModel, ScriptedModel, text, tool_call
 
 
@@ -110,6 +111,28 @@ def test_the_runtime_may_come_from_the_environment(monkeypatch: pytest.MonkeyPat
 def test_c35_ray_is_the_default_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TULIP_RUNTIME")
     assert Agent(a_model()).runtime == "ray"
+
+
+def test_f40_an_agent_for_ray_is_made_without_ray_while_all_of_it_can_travel() -> None:
+    """The guard of these tests refuses an import of Ray."""
+    rates, here = {"EUR": 1.0}, threading.Lock()
+
+    @tool
+    def rate(currency: str) -> float:
+        """The rate of a currency."""
+        return rates[currency]
+
+    agent = Agent(
+        a_model(ADDS),
+        [add, rate],
+        lambda metadata: f"Speak {metadata['language']}.",
+        runtime="ray",
+        hooks=[LoggingHook(), StructuredLoggingHook()],
+        termination=MaxIterations(3) | ToolCalled("rate"),
+        reflexion=True,
+        callback_handler=lambda event: here.locked(),
+    )
+    assert agent.runtime == "ray"
 
 
 def test_a_refusal_is_also_a_value_error() -> None:

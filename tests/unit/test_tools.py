@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
+import datetime
 import enum
 import functools
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from tulip_actors import ConfigError, Tool, ToolArgumentsInvalid, ToolContext, tool
-from tulip_actors.tools.invoke import error_text, result_text
+from tulip_actors.tools.invoke import error_text, result_text, shortened
 
 
 class Colour(enum.Enum):
@@ -378,7 +380,10 @@ def test_an_item_that_is_neither_is_named() -> None:
         ("def fn(**kwargs): ...", r"tool fn: .*kwargs"),
         ("def fn(x, /): ...", "tool fn: x is positional only"),
         ("def fn(x: object()): ...", "tool fn"),
-        ("import threading\ndef fn(x: threading.Thread): ...", "tool fn: .*type"),
+        (
+            "import threading\ndef fn(x: threading.Thread): ...",
+            "the parameter x is a Thread, which",
+        ),
         ("def größe(): ...", "'größe' cannot name a tool"),
     ],
 )
@@ -479,10 +484,47 @@ def test_demands_are_kept_in_rays_terms() -> None:
         (Size(1), '{"width":1,"height":2}'),
         (Colour.RED, '"red"'),
         (float("nan"), "NaN"),
+        (b"\xff\x00", '"_wA="'),
+        (memoryview(b"ab"), '"YWI="'),
+        ({1}, "[1]"),
+        (datetime.date(2026, 2, 1), '"2026-02-01"'),
+        (datetime.timedelta(seconds=3), '"PT3S"'),
+        (array.array("d", [1, 2.5]), "[1.0,2.5]"),
+        ({(1, 2): Size(1)}, '{"1,2":{"width":1,"height":2}}'),
+        (1 + 2j, '"1+2j"'),
     ],
 )
 def test_a_result_is_written_down_as_text(value: object, text: str) -> None:
     assert result_text(value) == text
+
+
+def test_an_array_of_any_library_is_written_as_a_list() -> None:
+    class Tensor:
+        def tolist(self) -> list[list[float]]:
+            return [[1.0], [2.0]]
+
+    assert result_text({"weights": Tensor()}) == '{"weights":[[1.0],[2.0]]}'
+
+
+def test_a_result_that_contains_itself_has_a_text_all_the_same() -> None:
+    endless: list[object] = [1]
+    endless.append(endless)
+    assert result_text(endless) == '[1,"..."]'
+
+
+@pytest.mark.parametrize("limit", [100, 101, 999, 1000])
+def test_a_shortened_text_fills_the_limit_and_says_what_is_missing(limit: int) -> None:
+    text = "".join(chr(0x1F300 + position) for position in range(1001))
+    head, mark, tail = shortened(text, limit).split("\n")
+    assert limit - 3 <= len(head) + len(mark) + len(tail) + 2 <= limit
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert mark == f"[... {1001 - len(head) - len(tail)} characters left out ...]"
+
+
+def test_a_text_within_the_limit_stays_as_it_is() -> None:
+    assert shortened("x" * 100, 100) == "x" * 100
+    assert shortened("x" * 1_000_000, None) == "x" * 1_000_000
 
 
 @pytest.mark.parametrize("value", ["a\ud800b", ["\udcff"], {"\ud800": 1}])
@@ -522,6 +564,7 @@ def test_an_error_text_can_always_be_encoded() -> None:
         ({"retries": -1}, "retries is a whole number of at least 0"),
         ({"retries": True}, "retries is a whole number of at least 0"),
         ({"max_concurrency": 0}, "max_concurrency is a whole number of at least 1"),
+        ({"max_result_chars": 99}, "max_result_chars is a whole number of at least 100"),
         ({"memory": 0}, "memory is a whole number of at least 1"),
         ({"resources": {"disk": 0}}, "resources\\['disk'\\] is a number above 0"),
         ({"on_unknown": "panic"}, "on_unknown is one of retry, report, ask"),
@@ -538,7 +581,7 @@ def test_an_option_that_makes_no_sense_is_refused_by_its_name(
         tool(**options)(lambda: None)
 
 
-def test_a_lost_call_is_repeated_only_where_the_key_can_be_passed_on() -> None:
+def test_a_lost_call_is_repeated_where_the_tool_says_so_or_the_key_can_be_passed_on() -> None:
     @tool(idempotent=True)
     def keyed(ctx: ToolContext) -> None:
         """Pay once."""
@@ -551,8 +594,12 @@ def test_a_lost_call_is_repeated_only_where_the_key_can_be_passed_on() -> None:
     def careful(ctx: ToolContext) -> None:
         """Pay once."""
 
-    unknown = [one.policy.on_unknown for one in (keyed, unkeyed, careful)]
-    assert unknown == ["retry", "report", "ask"]
+    @tool(retries=1)
+    def again() -> None:
+        """Look."""
+
+    unknown = [one.policy.on_unknown for one in (keyed, unkeyed, careful, again)]
+    assert unknown == ["retry", "report", "ask", "retry"]
 
 
 def test_how_a_body_shares_processes_follows_from_its_signature_unless_declared() -> None:

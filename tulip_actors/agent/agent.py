@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, TypedDict, Unpack
+from typing import Annotated, Literal, TypedDict, Unpack
 
 from tulip_actors.agent.handle import EventHandler
 from tulip_actors.agent.runner import Runner, checked_id
 from tulip_actors.agent.runtimes import runtime_named
+from tulip_actors.agent.travel import check_that_it_travels
 from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.ports import ChatModel, Runnable, RunStore
 from tulip_actors.core.runs import OnBusy, Record, RunRequest
@@ -61,7 +62,8 @@ class Agent(Runner[AgentResult]):
     caller's process with every event of the runs that are awaited or iterated here, after the hooks
     with `runs_in = "caller"`; these are not in `config`, which travels to the actor.
 
-    Raises `ConfigError`, naming the argument and what would be right.
+    Raises `ConfigError`, naming the argument and what would be right; on Ray also for what cannot
+    be sent to the actor (a lock, a connection, an open file), naming where it is.
     """
 
     def __init__(
@@ -97,6 +99,8 @@ class Agent(Runner[AgentResult]):
         checkpointer = self.config.checkpointer
         if isinstance(checkpointer, MemoryCheckpointer):
             self._settle(checkpointer)
+        if self.runtime == "ray":
+            check_that_it_travels(self._runnable)
 
     @property
     def runnable(self) -> Runnable[object]:
@@ -115,7 +119,7 @@ class Agent(Runner[AgentResult]):
         run that does not succeed is the tool's error.
         """
 
-        async def ask(prompt: str, ctx: ToolContext) -> str:
+        async def ask(prompt: Annotated[str, "what it is to do"], ctx: ToolContext) -> str:
             result = await self.result_of(
                 RunRequest(
                     run_id=derived_id("run", ctx.run_id, ctx.idempotency_key),
@@ -130,7 +134,7 @@ class Agent(Runner[AgentResult]):
                 raise ToolError(f"{self.name} stopped: {result.stop_reason}. {result.text}")
             return result.text
 
-        told = description or f"Ask the agent {self.name!r}. prompt: what it is to do."
+        told = description or f"Ask the agent {self.name!r}."
         return Tool(ask, name=name or self.name, description=told)
 
     async def get_state(self, thread_id: str) -> AgentState | None:

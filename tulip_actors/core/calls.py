@@ -55,11 +55,13 @@ class CallKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as a model is told of it. `parameters` is a JSON schema of type object."""
+    """A tool as a model is told of it. `parameters` is a JSON schema of type object; a `strict` one
+    may be sent to a provider's strict mode."""
 
     name: str
     description: str
     parameters: JsonObject
+    strict: bool = False
 
 
 class CallScope(NamedTuple):
@@ -108,6 +110,9 @@ OnUnknown: TypeAlias = Literal["retry", "report", "ask"]
 CANCEL_GRACE_S = 2.0
 """How long a cancelled body may take to clean up."""
 
+MAX_RESULT_CHARS = 100_000
+"""How much text of one call a model is shown, unless its tool says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolPolicy:
@@ -116,7 +121,8 @@ class ToolPolicy:
     `idempotent` calls of a thread share one execution when their arguments are equal. `timeout_s`
     counts from the start of the body, `retries` are further tries after an error that
     the tool raised or after a lost worker, `max_concurrency` bounds the tool's calls in flight for
-    one agent over all its runs.
+    one agent over all its runs. Of a text longer than `max_result_chars` a model sees head and
+    tail; None = all of it.
     """
 
     kind: CallKind = CallKind.PLAIN
@@ -127,6 +133,7 @@ class ToolPolicy:
     retries: int = 0
     on_unknown: OnUnknown = "report"
     max_concurrency: int | None = None
+    max_result_chars: int | None = MAX_RESULT_CHARS
 
     @property
     def goes_alone(self) -> bool:

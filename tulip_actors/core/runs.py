@@ -23,6 +23,9 @@ from tulip_actors.core.state import ToolExecution
 OnBusy: TypeAlias = Literal["refuse", "wait"]
 """What a run does whose thread another run holds."""
 
+Hold: TypeAlias = Literal["approval", "lost"]
+"""A question of the runtime's own about a call: may it run, and may it run again."""
+
 
 @quick_init
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,10 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A call asks a human and has no result until the answer is there."""
+    """A call waits for a human and has no result until the answer is there.
+
+    With `hold` the question is the runtime's own; without one its body asked.
+    """
 
     run_id: str
     seq: int
@@ -203,6 +209,7 @@ class Paused:
     key: CallKey
     interrupt_id: str
     request: InterruptRequest
+    hold: Hold | None = None
     kind: Literal["paused"] = "paused"
 
 

@@ -37,7 +37,8 @@ RETRY_DELAY_MAX_S = 5.0
 """Further tries wait twice as long each time, with jitter, so that calls that failed together do
 not come back together."""
 LOST_TRIES = 3
-"""How often a lost call that may be repeated is: one that kills its worker would do it for ever."""
+"""How often a lost call that may be repeated is, where its tool does not say: one that kills its
+worker would be for ever."""
 QUEUED_MAX = 100_000
 """Calls that may wait: beyond, a new one is refused rather than the memory used up."""
 MEMO_MAX = 10_000
@@ -263,9 +264,7 @@ class CallBook:
         policy = call.request.policy
         if call.why is not None:
             self._end_with_children(call, CallFinished(call.key, _stopped(call, ToolOutcome())))
-        elif call.tries < policy.retries or (
-            policy.on_unknown == "retry" and call.tries < LOST_TRIES
-        ):
+        elif policy.on_unknown == "retry" and call.tries < (policy.retries or LOST_TRIES):
             self._again(call)
         else:
             self._end_with_children(call, CallLost(call.key, reason, started=True))

@@ -1,9 +1,9 @@
 """Execute: make the calls the model asked for, all at once, and give each exactly one result.
 
-Per call: admission (`admit`), ToolStartEvent, body, after-hooks, record, ToolCompleteEvent. A call
-that is refused, or served from an earlier execution, emits both events too. The intents are stored
-before anything is submitted; results are put into the state in call order, whatever order they came
-in.
+Per call: admission (`admit`), ToolStartEvent, approval if its tool requires one (`hold`), body,
+after-hooks, record, ToolCompleteEvent. A call that is refused, or served from an earlier execution,
+emits both events too. The intents are stored before anything is submitted; results are put into the
+state in call order, whatever order they came in.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from tulip_actors.core.calls import (
     ToolRequest,
 )
 from tulip_actors.core.events import InterruptEvent
-from tulip_actors.core.frozen import Json, canonical
+from tulip_actors.core.frozen import canonical
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import Intent, Paused, ToolIntents
+from tulip_actors.core.runs import Hold, Intent, Paused, ToolIntents
 from tulip_actors.core.state import AgentState
-from tulip_actors.errors import ToolError
+from tulip_actors.errors import ToolError, ToolLost
 from tulip_actors.hooks.provider import AfterToolCallEvent
 from tulip_actors.loop.admit import admit, request_for
+from tulip_actors.loop.hold import LOST, NEVER_BEGAN, approval_of, closed_by, repetition_of
 from tulip_actors.loop.nodes import HookRaised, NodeTorn, Setup, TurnPaused
 from tulip_actors.loop.turn import (
     CANCELLED,
@@ -42,14 +43,13 @@ from tulip_actors.loop.turn import (
     started,
     with_results,
 )
-from tulip_actors.memory.fold import PendingTurn
+from tulip_actors.memory.fold import PendingTurn, Reply
 from tulip_actors.tools.executor import find_matching_execution
 from tulip_actors.tools.invoke import result_text
 
 MAX_RETRIES = 5
 """How often a hook may have one call run again."""
 
-LOST = "the worker died while it ran ({reason}); its effect may have happened"
 NOT_RUN = "not run: the run ended before"
 
 
@@ -73,7 +73,7 @@ async def execute(
             if admitted:
                 await _store_intents(turn, admitted)
                 announce(turn, admitted)
-                await _follow(turn, admitted)
+                await _follow(turn, _free(turn, admitted))
     except TurnPaused:
         raise
     except (asyncio.CancelledError, Exception) as raised:
@@ -89,21 +89,28 @@ def _restore(turn: Turn, pending: PendingTurn) -> None:
     """Take over what is recorded of the turn: results, open questions, and calls that asked."""
     turn.paused.extend(_asked(paused) for paused in pending.open.values())
     asking = {paused.key.slot for paused in pending.open.values()}
+    has_paused = bool(pending.open or pending.replies)
     for position, slot in enumerate(turn.slots):
         finished = pending.executions.get(position)
         if finished is not None:
             slot.execution, slot.refused = finished.execution, not finished.is_counted
-        answers = pending.answers.get(position)
-        slot.waiting = bool(asking) and (position in asking or answers is not None)
-        if answers is not None and slot.execution is None and not slot.waiting:
-            slot.request = _asked_again(turn, pending.intents[position], answers)
+            continue
+        slot.replies = pending.replies.get(position, ())
+        shares = has_paused and position not in pending.intents  # the execution of one that asked
+        slot.waiting = bool(asking) and (position in asking or shares or bool(slot.replies))
+        slot.announced = shares
+        if slot.replies and not slot.waiting:
+            slot.request = _asked_again(turn, pending.intents[position], slot.replies)
             slot.announced = True
 
 
-def _asked_again(turn: Turn, intent: Intent, answers: Sequence[Json]) -> ToolRequest:
+def _asked_again(turn: Turn, intent: Intent, replies: Sequence[Reply]) -> ToolRequest:
     tool = turn.setup.config.tools[intent.tool_name]
     request = request_for(turn, intent.key, tool, intent.tool_call_id, intent.arguments)
-    return request._replace(attempt=len(answers) + 1, answers=tuple(answers))
+    return request._replace(
+        attempt=1 + sum(reply.paused.hold != "approval" for reply in replies),
+        answers=tuple(reply.response for reply in replies if reply.paused.hold is None),
+    )
 
 
 def _waves(turn: Turn) -> Sequence[Sequence[Slot]]:
@@ -149,8 +156,9 @@ async def _admitted(turn: Turn, slot: Slot) -> ToolRequest | None:
     if leader is None:
         return request
     leader.followers += (slot,)
-    slot.announced = True
-    ctx.emit(started(request))
+    if not slot.announced:
+        slot.announced = True
+        ctx.emit(started(request))
     return None
 
 
@@ -176,6 +184,23 @@ async def _store_intents(turn: Turn, slots: Sequence[Slot]) -> None:
     await ctx.reach("intents_stored")
 
 
+def _free(turn: Turn, slots: Sequence[Slot]) -> list[Slot]:
+    """Those that may run now. The others wait for a human, or have their result by what he said."""
+    free: list[Slot] = []
+    for slot in slots:
+        replies = slot.replies
+        needs_approval = turn.setup.config.tools[slot.call.name].requires_approval
+        closed = closed_by(replies[-1]) if replies else None
+        if closed is not None:
+            _end(turn, slot, closed, is_counted=replies[-1].paused.hold != "approval")
+        elif needs_approval and all(reply.paused.hold != "approval" for reply in replies):
+            assert slot.request is not None, "it was admitted"
+            _pause(turn, slot, approval_of(slot.request), "approval")
+        else:
+            free.append(slot)
+    return free
+
+
 async def _follow(turn: Turn, slots: Sequence[Slot]) -> None:
     """Submit calls, announce what becomes of them and of their children, run again what hooks want.
 
@@ -196,15 +221,25 @@ async def _follow(turn: Turn, slots: Sequence[Slot]) -> None:
                     case CallSubmitted(child):
                         turn.children[child.key] = child
                         turn.ctx.emit(started(child))
-                    case CallLost(key, reason):
-                        lost = ToolOutcome(error=LOST.format(reason=reason), error_type="tool_lost")
-                        await _settle(turn, key, lost, again)
+                    case CallLost():
+                        await _lost(turn, update, again)
         close_children(turn)
         if turn.failure is not None:  # the run ends: nothing is run again
             for slot, outcome in again:
                 keep(turn, slot, outcome)
             raise turn.failure
         slots = [slot for slot, _ in again]
+
+
+async def _lost(turn: Turn, lost: CallLost, again: list[tuple[Slot, ToolOutcome]]) -> None:
+    """The worker of a call died: a human is asked, if its tool says so, or the model is told."""
+    slot = turn.slots[lost.key.slot]
+    request = None if lost.key.index else slot.request
+    if request is not None and request.policy.on_unknown == "ask" and lost.started:
+        _pause(turn, slot, repetition_of(request, lost.reason), "lost")
+        return
+    error = (LOST if lost.started else NEVER_BEGAN).format(reason=lost.reason)
+    await _settle(turn, lost.key, ToolOutcome(error=error, error_type=ToolLost.code), again)
 
 
 async def _settle(
@@ -222,7 +257,7 @@ async def _settle(
     if request is None or slot.execution is not None:
         return
     if outcome.interrupt is not None:
-        _pause(turn, request, outcome.interrupt)
+        _pause(turn, slot, outcome.interrupt)
         return
     if turn.setup.hooks.steers_tools and turn.failure is None:
         try:
@@ -234,16 +269,24 @@ async def _settle(
                 slot.request = request._replace(attempt=request.attempt + 1)
                 again.append((slot, outcome))
                 return
+    _end(turn, slot, outcome)
+
+
+def _end(turn: Turn, slot: Slot, outcome: ToolOutcome, *, is_counted: bool = True) -> None:
+    """The result of a call, and of those that share its execution."""
+    for one in (slot, *slot.followers):
+        one.refused = not is_counted
+    assert slot.request is not None, "it was admitted"
     execution = keep(turn, slot, outcome)
     for follower in slot.followers:
-        serve(turn, follower, request, execution)
+        serve(turn, follower, slot.request, execution)
 
 
-def _pause(turn: Turn, request: ToolRequest, asked: InterruptRequest) -> None:
-    """A body asks a human: recorded and announced; the call has no result yet."""
-    ctx, key = turn.ctx, request.key
-    interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{len(request.answers)}"
-    paused = Paused(*ctx.stamp(), key, interrupt_id, asked)
+def _pause(turn: Turn, slot: Slot, asked: InterruptRequest, hold: Hold | None = None) -> None:
+    """A call waits for a human: recorded and announced; it has no result yet."""
+    ctx, key = turn.ctx, slot.key
+    interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{len(slot.replies)}"
+    paused = Paused(*ctx.stamp(), key, interrupt_id, asked, hold)
     ctx.record(paused)
     event = _asked(paused)
     turn.paused.append(event)

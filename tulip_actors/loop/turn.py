@@ -6,7 +6,7 @@ and followed is `execute`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tulip_actors.core.calls import CallKey, ToolOutcome, ToolRequest
@@ -16,7 +16,7 @@ from tulip_actors.core.ports import RunContext
 from tulip_actors.core.runs import ToolFinished
 from tulip_actors.core.state import AgentState, ToolExecution
 from tulip_actors.loop.nodes import Setup
-from tulip_actors.memory.fold import result_message
+from tulip_actors.memory.fold import Reply, result_message
 
 CANCELLED = "cancelled before it ended; its effect may have happened"
 
@@ -26,8 +26,9 @@ class Slot:
     """One call of the turn: what was asked, what goes to the executor, what came back.
 
     A call that is `refused` is in the conversation, but counts for nothing: it never ran. One that
-    is `waiting` is not to run before every question is answered. `followers` share the execution of
-    this one: duplicates of an idempotent call within the turn.
+    is `waiting` is not to run before every question is answered; `replies` is what was said to its
+    own. `followers` share the execution of this one: duplicates of an idempotent call within the
+    turn.
     """
 
     key: CallKey
@@ -39,6 +40,7 @@ class Slot:
     refused: bool = False
     waiting: bool = False
     followers: tuple[Slot, ...] = ()
+    replies: Sequence[Reply] = ()
 
 
 @dataclass(slots=True)

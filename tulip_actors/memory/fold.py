@@ -6,8 +6,9 @@ process died all begin here, and so does whoever reads a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tulip_actors.core.codec import record_from_json, record_to_json
 from tulip_actors.core.frozen import Json
@@ -18,6 +19,7 @@ from tulip_actors.core.runs import (
     Answered,
     Checkpointed,
     Grounded,
+    Hold,
     Intent,
     MetadataSet,
     ModelTurn,
@@ -35,8 +37,12 @@ from tulip_actors.errors import NotSerialisable
 
 UNANSWERED = "result unavailable; the effect may have happened"
 """What closes a call whose result was never recorded: a provider takes no call without one."""
-NOT_ANSWERED = "it asked a question that nobody answered, and did not go on from there"
-"""What closes a call that asked a human, when the conversation went on without the answer."""
+NOT_ANSWERED: Mapping[Hold | None, str] = {
+    None: "it asked a question that nobody answered, and did not go on from there",
+    "approval": "it waited for an approval that nobody gave, and was not run",
+    "lost": UNANSWERED,
+}
+"""What closes a call that waits for a human, when the conversation went on without the answer."""
 
 _TOOL = Role.TOOL  # to look a member of an Enum up takes long
 
@@ -45,20 +51,26 @@ SUMMARY = "summary"
 """How the keys of a run's own model answers begin; those of others are not in the conversation."""
 
 
+class Reply(NamedTuple):
+    """What a human said to a question."""
+
+    paused: Paused
+    response: Json
+
+
 @dataclass(slots=True)
 class PendingTurn:
     """A turn that is not complete.
 
-    By slot: results there are, the calls as they were admitted, the answers so far. `open` are the
+    By slot: results there are, the calls as they were admitted, the replies so far. `open` are the
     questions without an answer; `reflection` is what the turn's reflection made, if it was due.
     """
 
     executions: dict[int, ToolFinished] = field(default_factory=dict)
     intents: dict[int, Intent] = field(default_factory=dict)
-    answers: dict[int, list[Json]] = field(default_factory=dict)
+    replies: dict[int, list[Reply]] = field(default_factory=dict)
     open: dict[str, Paused] = field(default_factory=dict)
     reflection: Added | None = None
-    _asked: dict[str, int] = field(default_factory=dict)
 
     def take(self, record: Record) -> None:
         """Fold one more record of the turn in."""
@@ -67,12 +79,12 @@ class PendingTurn:
                 self.intents.update({intent.key.slot: intent for intent in intents})
             case ToolFinished(key=key):
                 self.executions[key.slot] = record
-            case Paused(key=key, interrupt_id=interrupt_id):
+            case Paused(interrupt_id=interrupt_id):
                 self.open[interrupt_id] = record
-                self._asked[interrupt_id] = key.slot
             case Answered(interrupt_id=interrupt_id, response=response):
-                self.open.pop(interrupt_id, None)
-                self.answers.setdefault(self._asked[interrupt_id], []).append(response)
+                paused = self.open.pop(interrupt_id, None)
+                if paused is not None:
+                    self.replies.setdefault(paused.key.slot, []).append(Reply(paused, response))
 
 
 class Standing:
@@ -202,11 +214,11 @@ class Standing:
         """Answer the calls of the turn, in their order, and keep what reflection made of it."""
         turn, self.turn = self.turn or PendingTurn(), None
         state = self.state
-        asking = {paused.key.slot for paused in turn.open.values()}
+        unanswered = {one.key.slot: NOT_ANSWERED[one.hold] for one in turn.open.values()}
         for slot, call in enumerate(state.messages[-1].tool_calls if state.messages else ()):
             finished = turn.executions.get(slot)
             execution = finished.execution if finished else None
-            missing = NOT_ANSWERED if slot in asking else UNANSWERED
+            missing = unanswered.get(slot, UNANSWERED)
             state = state.with_message(result_message(call, execution, missing))
             if finished is not None and finished.is_counted:
                 state = state.with_tool_execution(finished.execution)

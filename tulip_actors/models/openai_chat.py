@@ -243,14 +243,14 @@ def _wire_name(name: str) -> str:
 
 
 def _wire_tool(tool: ToolSpec) -> dict[str, object]:
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-        },
+    function: dict[str, object] = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
     }
+    if tool.strict:
+        function["strict"] = True
+    return {"type": "function", "function": function}
 
 
 async def _chunks(

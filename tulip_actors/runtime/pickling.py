@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ class _Pickler(cloudpickle.CloudPickler):
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Tool) and _travels_by_value(value):
             return value.reduce_by_value()
+        if isinstance(value, io.TextIOWrapper) and value not in (sys.stdout, sys.stderr):
+            raise TypeError("cannot pickle an open file")  # cloudpickle would send what it holds
         return super().reducer_override(value)  # type: ignore[no-untyped-call]
 
 

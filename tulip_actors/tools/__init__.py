@@ -3,6 +3,6 @@
 from tulip_actors.core.calls import ToolSpec
 from tulip_actors.tools.context import ToolContext
 from tulip_actors.tools.decorator import Tool, tool
-from tulip_actors.tools.registry import ToolRegistry
+from tulip_actors.tools.registry import MissingDescription, ToolRegistry
 
-__all__ = ["Tool", "ToolContext", "ToolRegistry", "ToolSpec", "tool"]
+__all__ = ["MissingDescription", "Tool", "ToolContext", "ToolRegistry", "ToolSpec", "tool"]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copyreg
-import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import Any, Unpack, cast, overload
 
 from tulip_actors.core.calls import ToolSpec
-from tulip_actors.core.frozen import FrozenDict, Json, freeze, freeze_object
+from tulip_actors.core.frozen import FrozenDict, Json, JsonObject, freeze, freeze_object
 from tulip_actors.errors import ConfigError
+from tulip_actors.tools.callables import describe, is_coroutine_function, name_of
 from tulip_actors.tools.policy import ToolOptions, policy_of
-from tulip_actors.tools.schema import describe, signature_of
+from tulip_actors.tools.schema import ToolSignature, signature_of
 from tulip_actors.tools.signature import Signature
+from tulip_actors.tools.strict import strict_schema
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
@@ -25,8 +26,9 @@ class Tool:
 
     `idempotent`: within a thread, a second call with equal arguments is served the first one's
     result. `is_async` tells how the body is run: coroutines share an event loop, plain functions
-    get a thread or a task of their own. `signature` is for a function that does not tell what it
-    takes.
+    get a thread or a task of their own. `parameters` is the JSON schema of the arguments, type
+    object; with `strict` in the form that providers' strict modes take. `signature` is for a
+    function that does not tell what it takes.
     """
 
     def __init__(
@@ -37,11 +39,11 @@ class Tool:
         description: str | None = None,
         idempotent: bool = False,
         requires_approval: bool = False,
+        strict: bool = False,
         signature: Signature | None = None,
         **options: Unpack[ToolOptions],
     ) -> None:
-        self.fn = fn
-        self.name = name or _name_of(fn)
+        self.name = name or name_of(fn)
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
                 f"{self.name!r} cannot name a tool: providers take letters, digits, _ and -, "
@@ -50,8 +52,9 @@ class Tool:
         self.description = description if description is not None else describe(fn).text
         self.idempotent = idempotent
         self.requires_approval = requires_approval
+        self.strict = strict
         self.is_async = is_coroutine_function(fn)
-        self.signature: Signature = signature or signature_of(fn, self.name)
+        self._take(fn, signature or signature_of(fn, self.name))
         self.policy = policy_of(
             self.name,
             options,
@@ -61,15 +64,18 @@ class Tool:
         )
         update_wrapper(cast(Callable[..., object], self), fn, updated=())
 
-    @property
-    def parameters(self) -> Mapping[str, Json]:
-        """JSON schema of the arguments, type object."""
-        return self.signature.parameters
+    def _take(self, fn: Callable[..., object], signature: Signature) -> None:
+        """Set the function, and what follows from its signature."""
+        self.fn = fn
+        self.signature = signature
+        self.parameters: JsonObject = self.signature.parameters
+        if self.strict and not self.is_method:
+            self.parameters = strict_schema(self.parameters, self.name)
 
     @property
     def spec(self) -> ToolSpec:
         """What a model is told."""
-        return ToolSpec(self.name, self.description, self.signature.parameters)
+        return ToolSpec(self.name, self.description, self.parameters, self.strict)
 
     def validate(self, arguments: Mapping[str, Json]) -> FrozenDict:
         """The arguments checked and completed. Raises `ToolArgumentsInvalid`."""
@@ -92,6 +98,22 @@ class Tool:
         """Call the function itself, as if it had not been decorated."""
         return self.fn(*args, **kwargs)
 
+    @property
+    def is_method(self) -> bool:
+        """Whether its function waits for an object: a method, looked up on its class."""
+        is_read = isinstance(self.signature, ToolSignature)  # not given by somebody else
+        return is_read and self.signature.names[:1] == ("self",)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Tool:
+        """A method that is a tool is bound to its object when it is looked up there."""
+        if instance is None or not self.is_method:
+            return self
+        bound = object.__new__(Tool)
+        bound.__dict__.update(self.__dict__)
+        method = self.fn.__get__(instance, owner)
+        bound._take(method, signature_of(method, self.name))
+        return bound
+
     def is_importable(self) -> bool:
         """Whether another process finds this very tool under its function's name."""
         module = sys.modules.get(getattr(self.fn, "__module__", None) or "")
@@ -111,11 +133,6 @@ class Tool:
         return f"Tool({self.name}({', '.join(self.signature.names)}))"
 
 
-def _name_of(fn: Callable[..., object]) -> str:
-    name = getattr(fn, "__name__", type(fn).__name__)
-    return "tool" if name == "<lambda>" else str(name)
-
-
 @overload
 def tool(fn: Callable[..., object], /) -> Tool: ...
 @overload
@@ -125,6 +142,7 @@ def tool(
     description: str | None = None,
     idempotent: bool = False,
     requires_approval: bool = False,
+    strict: bool = False,
     **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[..., object]], Tool]: ...
 def tool(
@@ -135,14 +153,16 @@ def tool(
     description: str | None = None,
     idempotent: bool = False,
     requires_approval: bool = False,
+    strict: bool = False,
     **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., object]], Tool]:
     """Make a tool of a function; name, description and schema come from it.
 
     `idempotent=True`: one execution per thread and arguments. `requires_approval=True`: a human
-    allows each call before it is made. Where its calls run, what they need and what may be done
-    when one goes wrong: `ToolOptions`. Raises `ConfigError` for a signature that JSON cannot
-    express, and for an option that makes no sense.
+    allows each call before it is made. `strict=True`: for a provider's strict mode, in which a
+    model is held to the schema letter by letter. Where its calls run, what they need and what may
+    be done when one goes wrong: `ToolOptions`. Raises `ConfigError` for a signature that JSON
+    cannot express, and for an option that makes no sense.
     """
 
     def decorate(function: Callable[..., object]) -> Tool:
@@ -152,16 +172,8 @@ def tool(
             description=description,
             idempotent=idempotent,
             requires_approval=requires_approval,
+            strict=strict,
             **options,
         )
 
     return decorate if fn is None else decorate(fn)
-
-
-def is_coroutine_function(fn: Callable[..., object]) -> bool:
-    """Whether calling it gives a coroutine; also a callable object's own, or a partial's."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-        getattr(fn, "__call__", None)  # noqa: B004  # a callable object
-    )

@@ -23,9 +23,21 @@ from tulip_actors.tools.children import ChildCaller
 from tulip_actors.tools.context import ToolContext, ToolRun
 from tulip_actors.tools.decorator import Tool
 
+LEFT_OUT = "\n[... {} characters left out ...]\n"
+"""Stands where the middle of a long result was."""
+
 
 def bound(tool: Tool, request: ToolRequest, children: ChildCaller) -> Callable[[], object]:
-    """The body with its arguments, ready to be called. Raises `ToolArgumentsInvalid`."""
+    """The body with its arguments, ready to be called.
+
+    Raises `ToolArgumentsInvalid`, and `ToolError` for a child whose tool requires an approval.
+    """
+    if tool.requires_approval and request.key.index:
+        raise ToolError(
+            f"{tool.name} requires approval, which is asked for when the model calls it, not when "
+            "a tool does: let the model call it, or ask with interrupt() before you call its "
+            "function"
+        )
     arguments = tool.signature.bind(tool.name, request.arguments)
     if tool.signature.context_parameter is not None:
         timeout_s = request.policy.timeout_s
@@ -49,12 +61,12 @@ class Stopwatch:
         self._node_id = node_id
         self._queued_ms = queued_ms
 
-    def returned(self, value: object) -> ToolOutcome:
-        """The outcome of a body that returned."""
+    def returned(self, value: object, limit: int | None = None) -> ToolOutcome:
+        """The outcome of a body that returned. The text is shortened, the value is whole."""
         try:
-            return self._outcome(result=result_text(value), value=value)
+            return self._outcome(result=shortened(result_text(value), limit), value=value)
         except Exception as error:  # an object that cannot be written down is the tool's error
-            return self.raised(error)
+            return self.raised(error, limit)
 
     def asked(self, request: ToolRequest, asked: Interrupted) -> ToolOutcome:
         """The outcome of a body that asks a human; a child has nobody to pause for it."""
@@ -67,9 +79,10 @@ class Stopwatch:
             )
         return self._outcome()._replace(interrupt=asked.request)
 
-    def raised(self, error: BaseException) -> ToolOutcome:
+    def raised(self, error: BaseException, limit: int | None = None) -> ToolOutcome:
         """The outcome of a body that raised."""
-        return self._outcome(error=error_text(error), error_type=type(error).__name__)
+        text = shortened(error_text(error), limit)
+        return self._outcome(error=text, error_type=type(error).__name__)
 
     def _outcome(
         self,
@@ -89,13 +102,14 @@ def run_plain(
     tool: Tool, request: ToolRequest, children: ChildCaller, watch: Stopwatch
 ) -> ToolOutcome:
     """Run a plain body in this thread. Whatever it raises is its outcome."""
+    limit = tool.policy.max_result_chars
     try:
         with answering(request.answers), serving(ToolRun(request.key, request.scope, children)):
-            return watch.returned(bound(tool, request, children)())
+            return watch.returned(bound(tool, request, children)(), limit)
     except Interrupted as asked:
         return watch.asked(request, asked)
     except BaseException as error:  # also sys.exit(): it ends the body, not the process
-        return watch.raised(error)
+        return watch.raised(error, limit)
 
 
 async def run_async(
@@ -105,26 +119,55 @@ async def run_async(
 
     But for the CancelledError of a cancelled task; one that the body raises by itself is not that.
     """
+    limit = tool.policy.max_result_chars
     try:
         with answering(request.answers), serving(ToolRun(request.key, request.scope, children)):
-            return watch.returned(await cast(Awaitable[object], bound(tool, request, children)()))
+            made = cast(Awaitable[object], bound(tool, request, children)())
+            return watch.returned(await made, limit)
     except Interrupted as asked:
         return watch.asked(request, asked)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return watch.raised(error)
+        return watch.raised(error, limit)
     except BaseException as error:  # also sys.exit(): it ends the body, not the process
-        return watch.raised(error)
+        return watch.raised(error, limit)
 
 
 def result_text(value: object) -> str:
-    """What the model sees: text as it is, everything else as JSON; None is "null"."""
+    """What the model sees: text as it is, everything else as JSON; None is "null".
+
+    Models, dataclasses, enums, dates and sets are written as their JSON, bytes in base64, arrays as
+    lists, and what has no such form as its `str`.
+    """
     if isinstance(value, str):
         return clean_text(value)
-    written = to_json(value, bytes_mode="base64", inf_nan_mode="constants", serialize_unknown=True)
-    return written.decode()
+    return to_json(
+        value,
+        bytes_mode="base64",
+        inf_nan_mode="constants",
+        fallback=_plain,
+        serialize_unknown=True,  # what contains itself, or nests too deep, ends in dots
+    ).decode()
+
+
+def _plain(value: object) -> object:
+    """What pydantic does not know: arrays of whatever library as lists, the rest as text."""
+    if isinstance(value, memoryview):
+        return bytes(value)
+    as_list = getattr(value, "tolist", None)
+    return as_list() if callable(as_list) and not isinstance(value, type) else str(value)
+
+
+def shortened(text: str, limit: int | None) -> str:
+    """A text of at most `limit` characters: its head, a mark of how much is left out, its tail."""
+    if limit is None or len(text) <= limit:
+        return text
+    room = limit - len(LEFT_OUT.format(len(text)))
+    tail = room // 2
+    head = room - tail
+    return text[:head] + LEFT_OUT.format(len(text) - room) + text[-tail:]
 
 
 def error_text(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from tulip_actors.core.calls import (
     CANCEL_GRACE_S,
+    MAX_RESULT_CHARS,
     CallKind,
     OnUnknown,
     ToolDemand,
@@ -15,6 +16,9 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.core.frozen import EMPTY, FrozenDict, freeze_object
 from tulip_actors.errors import ConfigError
+
+LEAST_RESULT_CHARS = 100
+"""The shortest limit of a result: the mark of what is left out must fit in."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -28,13 +32,17 @@ class ToolOptions(TypedDict, total=False):
     also the most its process may grow by), `resources`, `label_selector`, `runtime_env`.
 
     What may be done when a call goes wrong: `timeout_s` from the start of the body,
-    `cancel_grace_s` for cleaning up when it is cancelled, `retries` after an error that it raised
-    or a lost worker, and `on_unknown` for a worker that died in mid-body: "retry", "report" (the
-    model is told that the effect may have happened) or "ask" (a human). "retry" is the default for
-    an idempotent tool that takes a `ToolContext`, since it can pass on `ctx.idempotency_key`;
-    "report" for every other.
+    `cancel_grace_s` for cleaning up when it is cancelled, `retries` after an error that it raised,
+    and `on_unknown` for a worker that died in mid-body: "retry", "report" (the model is told that
+    the effect may have happened) or "ask" (a human). "retry" is the default for a tool with
+    `retries`, as often as that says, and for an idempotent tool that takes a `ToolContext`, since
+    it can pass on `ctx.idempotency_key`; "report" for every other.
 
     `max_concurrency`: calls in flight of this tool for one agent.
+
+    `max_result_chars`: of a longer result the model sees head and tail, and how much is left out
+    between them (100,000 unless given; None = no limit). Whoever makes the call with `ctx.call` or
+    `ctx.map` gets the whole value.
     """
 
     kind: Literal["cpu"]
@@ -50,6 +58,7 @@ class ToolOptions(TypedDict, total=False):
     retries: int
     on_unknown: OnUnknown
     max_concurrency: int | None
+    max_result_chars: int | None
 
 
 def policy_of(
@@ -63,6 +72,8 @@ def policy_of(
             f"{', '.join(sorted(ToolOptions.__annotations__))}"
         )
     check = _Checks(name)
+    retries = check.whole("retries", options.get("retries"), least=0) or 0
+    may_repeat = retries > 0 or (idempotent and takes_context)
     policy = ToolPolicy(
         kind=_kind(name, options, is_async),
         demand=_demand(check, options),
@@ -70,10 +81,14 @@ def policy_of(
         timeout_s=check.number("timeout_s", options.get("timeout_s"), above=0),
         cancel_grace_s=check.number("cancel_grace_s", options.get("cancel_grace_s"), least=0)
         or (0.0 if "cancel_grace_s" in options else CANCEL_GRACE_S),
-        retries=check.whole("retries", options.get("retries"), least=0) or 0,
-        on_unknown=options.get("on_unknown")
-        or ("retry" if idempotent and takes_context else "report"),
+        retries=retries,
+        on_unknown=options.get("on_unknown") or ("retry" if may_repeat else "report"),
         max_concurrency=check.whole("max_concurrency", options.get("max_concurrency"), least=1),
+        max_result_chars=check.whole(
+            "max_result_chars",
+            options.get("max_result_chars", MAX_RESULT_CHARS),
+            least=LEAST_RESULT_CHARS,
+        ),
     )
     if policy.on_unknown not in get_args(OnUnknown):
         raise ConfigError(

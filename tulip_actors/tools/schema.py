@@ -6,22 +6,29 @@ What may live here: pure functions. Hints are resolved in the function's own mod
 
 from __future__ import annotations
 
-import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
 
-from tulip_actors.core.frozen import EMPTY, FrozenDict, Json, JsonObject, freeze_object
+from tulip_actors.core.frozen import FrozenDict, Json, JsonObject, freeze, freeze_object
 from tulip_actors.errors import ConfigError, NotSerialisable, ToolArgumentsInvalid
+from tulip_actors.tools.callables import describe, hints_of
 from tulip_actors.tools.context import ToolContext
+from tulip_actors.tools.mend import mended
 
 _PLAIN = (str, int, float, bool)
 _PREFIX = "arg_"
 """Fields carry it so that no parameter's name can collide with pydantic's own."""
+
+PROBLEMS_TOLD = 8
+PROBLEM_CHARS = 300
+"""How much a model is told of wrong arguments: a list of a thousand has a thousand problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +47,8 @@ class ToolSignature:
     def validate(self, tool_name: str, arguments: Mapping[str, Json]) -> FrozenDict:
         """The arguments checked, coerced and with defaults filled in, as JSON.
 
-        Raises `ToolArgumentsInvalid` with a message for the model: what is wrong, where, and the
-        schema to follow.
+        Raises `ToolArgumentsInvalid` with a message for the model: what is wrong, where, and what
+        to send.
         """
         checked = self._check(tool_name, arguments)
         try:
@@ -52,9 +59,9 @@ class ToolSignature:
             )
             return freeze_object(plain, f"arguments of {tool_name}")
         except NotSerialisable as error:
-            raise ToolArgumentsInvalid(error.message) from None
+            raise self._refusal(error.message) from None
         except Exception as error:  # a serialiser of the user's own
-            raise ToolArgumentsInvalid(
+            raise self._refusal(
                 f"the arguments of {tool_name} cannot be written as JSON: {error}"
             ) from error
 
@@ -67,31 +74,57 @@ class ToolSignature:
 
     def _check(self, tool_name: str, arguments: Mapping[str, Json]) -> BaseModel:
         try:
+            return self._validated(tool_name, arguments)
+        except ValidationError as refused:
+            problems = _problems(refused)
+        candidate = mended(arguments, problems)
+        if candidate is not None:
+            try:
+                return self._validated(tool_name, candidate)
+            except ValidationError as refused:
+                # of a null that was required, what was wrong with it says more than "missing"
+                known = {problem["loc"]: problem for problem in problems}
+                problems = [known.get(one["loc"], one) for one in _problems(refused)]
+        told = [f"{_path(one)}: {one['msg']:.{PROBLEM_CHARS}}" for one in problems[:PROBLEMS_TOLD]]
+        more = len(problems) - len(told)
+        raise self._refusal(
+            f"the arguments of {tool_name} are not valid: {'; '.join(told)}"
+            + (f"; and {more} more problems" if more else "")
+        )
+
+    def _validated(self, tool_name: str, arguments: Mapping[str, Json]) -> BaseModel:
+        """The arguments checked. Raises `ValidationError`, nothing else of pydantic's."""
+        try:
             return self.model.model_validate(arguments)
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(str(part) for part in e['loc']) or 'arguments'}: {e['msg']}"
-                for e in error.errors(include_url=False, include_input=False)
-            )
-            raise ToolArgumentsInvalid(
-                f"the arguments of {tool_name} are not valid: {problems}. "
-                f"Send a JSON object with: {', '.join(self.names) or 'no arguments'}"
-            ) from None
+        except ValidationError:
+            raise
         except Exception as error:  # a validator of the user's own that raised something else
-            raise ToolArgumentsInvalid(
+            raise self._refusal(
                 f"the arguments of {tool_name} cannot be checked: {type(error).__name__}: {error}"
             ) from error
+
+    def _refusal(self, problem: str) -> ToolArgumentsInvalid:
+        names = ", ".join(self.names) or "no arguments"
+        return ToolArgumentsInvalid(f"{problem}. Send a JSON object with: {names}")
+
+
+def _problems(refused: ValidationError) -> list[ErrorDetails]:
+    return refused.errors(include_url=False, include_input=False, include_context=False)
+
+
+def _path(problem: ErrorDetails) -> str:
+    return ".".join(str(part) for part in problem["loc"])[:PROBLEM_CHARS] or "arguments"
 
 
 def signature_of(fn: Callable[..., object], name: str) -> ToolSignature:
     """The signature of a tool's function. Raises `ConfigError` for what JSON cannot express."""
-    hints = _hints(fn, name)
+    hints = hints_of(fn, name)
     described = describe(fn).parameters
     fields: dict[str, Any] = {}
     context_parameter: str | None = None
     for parameter in inspect.signature(fn).parameters.values():
         hint = hints.get(parameter.name, Any)
-        if hint is ToolContext:
+        if hint is ToolContext or ToolContext in typing.get_args(hint):
             context_parameter = parameter.name
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -103,24 +136,44 @@ def signature_of(fn: Callable[..., object], name: str) -> ToolSignature:
             raise ConfigError(
                 f"tool {name}: {parameter.name} is positional only; tools are called by name"
             )
-        default = ... if parameter.default is parameter.empty else parameter.default
-        if default is None:
-            hint = hint | None if hint is not Any else hint  # `lang: str = None` means optional
-        fields[_PREFIX + parameter.name] = (
-            hint,
-            Field(default, alias=parameter.name, description=described.get(parameter.name)),
-        )
+        fields[_PREFIX + parameter.name] = _field(parameter, hint, described.get(parameter.name))
     return _signature(name, fields, context_parameter)
+
+
+def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> tuple[Any, Any]:
+    """A parameter as pydantic's field: its hint, and the rest."""
+    default = ... if parameter.default is parameter.empty else parameter.default
+    if isinstance(default, FieldInfo):  # `days: int = Field(7, ge=1)`
+        hint = Annotated[hint, default]
+        default = default.get_default(call_default_factory=True, validated_data={})
+        default = ... if default is PydanticUndefined else default
+    if default is None and hint is not Any:
+        hint = hint | None  # `lang: str = None` means optional
+    more: dict[str, Any] = {}
+    description = _said_of(hint) or described
+    if description is not None:
+        more["description"] = description
+    return hint, Field(default, alias=parameter.name, **more)
+
+
+def _said_of(hint: Any) -> str | None:
+    """What an `Annotated` hint says of its parameter: plain text, or a `Field`'s description."""
+    for one in getattr(hint, "__metadata__", ()):
+        text = one.description if isinstance(one, FieldInfo) else one
+        if isinstance(text, str):
+            return text
+    return None
 
 
 def _signature(name: str, fields: dict[str, Any], context_parameter: str | None) -> ToolSignature:
     try:
-        model = create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+        model = _model_of(name, fields)
+        _check_defaults(name, model)
         schema = model.model_json_schema(by_alias=True)
     except (PydanticUserError, TypeError) as error:
         raise ConfigError(
-            f"tool {name}: a parameter has a type that JSON cannot express: {error}. "
-            "Take text, numbers, lists, dicts, enums, dataclasses or pydantic models"
+            f"tool {name}: {_inexpressible(fields)}, which JSON cannot express. Take text, "
+            "numbers, lists, dicts, enums, dataclasses or pydantic models"
         ) from error
     return ToolSignature(
         model=model,
@@ -131,24 +184,41 @@ def _signature(name: str, fields: dict[str, Any], context_parameter: str | None)
     )
 
 
-def _hints(fn: Callable[..., object], name: str) -> dict[str, Any]:
-    target: object = fn
-    while isinstance(target, functools.partial):
-        target = target.func
-    if not inspect.isroutine(target) and not isinstance(target, type):
-        target = type(target).__call__
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
-        raise ConfigError(
-            f"tool {name}: the annotation {error.name!r} cannot be found in {fn.__module__}; "
-            "import it at module level (not under TYPE_CHECKING)"
-        ) from error
+def _model_of(name: str, fields: dict[str, Any]) -> type[BaseModel]:
+    """The model that checks arguments. Raises `TypeError` for a class as an argument."""
+    for hint, _ in fields.values():
+        if type in (hint, typing.get_origin(hint)):
+            raise TypeError("a model cannot send a class")
+    return create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
 
-_NAMES = ("properties", "$defs")
-_VALUES = ("default", "const", "enum", "examples")
-"""Schema keys below which stand names of the user, or values as they are."""
+def _inexpressible(fields: dict[str, Any]) -> str:
+    """The parameter that is to blame, and its type."""
+    for field, (hint, rest) in fields.items():
+        try:
+            _model_of("one", {field: (hint, rest)}).model_json_schema()
+        except (PydanticUserError, TypeError):
+            shown = hint.__qualname__ if isinstance(hint, type) else str(hint)
+            return f"the parameter {field.removeprefix(_PREFIX)} is a {shown}"
+    return "a parameter has a type"
+
+
+def _check_defaults(name: str, model: type[BaseModel]) -> None:
+    """Raise `ConfigError` for a default that no call could be recorded or validated with."""
+    blank = model.model_construct()
+    for field, info in model.model_fields.items():
+        if info.is_required() or info.default is None:
+            continue
+        try:
+            dumped = blank.model_dump(mode="json", include={field}, warnings=False)
+            model.__pydantic_validator__.validate_assignment(
+                model.model_construct(), field, freeze(dumped[field], "default")
+            )
+        except Exception as error:  # pydantic's, ours, or a serialiser's of the user's own
+            raise ConfigError(
+                f"tool {name}: the default of {info.alias}, {info.default!r:.80}, is not what its "
+                "type takes as JSON; give one that is, or None"
+            ) from error
 
 
 _NAMES = ("properties", "$defs")
@@ -176,42 +246,3 @@ def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
     cleaned = typing.cast(dict[str, Any], clean(schema))
     cleaned.setdefault("properties", {})
     return cleaned
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a docstring says of a function and of its parameters."""
-
-    text: str = ""
-    parameters: Mapping[str, str] = EMPTY
-
-
-def describe(fn: Callable[..., object]) -> Description:
-    """Read a docstring in Google, NumPy or Sphinx style."""
-    text = inspect.getdoc(fn) or ""
-    if ":" not in text and "---" not in text:
-        return Description(text)  # nothing but prose: spare the parser's import
-
-    from griffe import (
-        Docstring,
-        DocstringSectionAdmonition,
-        DocstringSectionParameters,
-        DocstringSectionText,
-        Parser,
-    )
-
-    style = Parser.google
-    if ":param" in text:
-        style = Parser.sphinx
-    elif "\n---" in text:
-        style = Parser.numpy
-    prose: list[str] = []
-    parameters: dict[str, str] = {}
-    for section in Docstring(text).parse(style, warnings=False):
-        if isinstance(section, DocstringSectionText):
-            prose.append(section.value)
-        elif isinstance(section, DocstringSectionAdmonition):
-            prose.append(f"{section.title}: {section.value.description}")
-        elif isinstance(section, DocstringSectionParameters):
-            parameters.update({item.name: item.description for item in section.value})
-    return Description("\n\n".join(prose), parameters)
