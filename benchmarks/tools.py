@@ -25,6 +25,7 @@ from benchmarks._doubles import AllAtOnceModel, SleepingModel
 from tulip_actors import Agent, Tool
 from tulip_actors.core.calls import CallFinished, CallKey, CallKind, CallScope, ToolRequest
 from tulip_actors.core.frozen import FrozenDict
+from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.lanes import BUSY_AT
 from tulip_actors.runtime.pickling import pack
@@ -206,6 +207,7 @@ async def measure(repeats: int, kinds: Sequence[str], bounds: Bounds) -> None:
     """Print the figures."""
     async with Agent(SleepingModel(0.0), name="warm-up") as agent:
         await agent.arun("Hello.")  # starts Ray and the helpers
+    settle_collector()  # as an agent's actor does
     port = Port(
         [
             Tool(_doubles.nothing),

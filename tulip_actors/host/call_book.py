@@ -145,6 +145,11 @@ class CallBook:
         return self._calls.get(key)
 
     @property
+    def count(self) -> int:
+        """Calls that are known, ended ones included."""
+        return len(self._calls)
+
+    @property
     def queued(self) -> int:
         """Calls that wait for their turn."""
         return self._queued
@@ -488,9 +493,10 @@ class CallBook:
         self._calls.pop(call.key, None)
 
     def _forget_children(self, call: Call) -> None:
-        for child in call.below():
-            self._calls.pop(child.key, None)
-        call.children = {}
+        if call.children:
+            for child in call.below():
+                self._calls.pop(child.key, None)
+            call.children = {}
 
 
 def child_requests(

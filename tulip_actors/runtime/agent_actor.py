@@ -35,6 +35,7 @@ from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.memory.backends.memory import MemoryCheckpointer
 from tulip_actors.models.registry import get_model
 from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
+from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import pack, pack_outcome, unpack
@@ -94,6 +95,7 @@ class AgentActor:
     """A `RunHost` with an address."""
 
     def __init__(self, packed: bytes, id: str, name: str, namespace: str) -> None:
+        settle_collector()
         self._packed = packed
         self._id = id
         self._name = name

@@ -24,6 +24,7 @@ from tulip_actors.runtime.tool_work import pack_requests, packed, unpack_updates
 
 WHAT = "the dispatcher"
 RETRY_S = 0.2
+REQUESTS_PER_MESSAGE = 512
 CONNECT_RETRIES_S = (0.1, 0.3, 1.0, None)
 _log = logging.getLogger(__name__)
 
@@ -152,15 +153,20 @@ class DispatcherExecutor:
                 return
 
     async def _send(self) -> None:
+        """Everything there is, in messages: the dispatcher reads one while the next is made."""
         try:
             while self._buffer:
                 await self._connected()
                 batch, self._buffer = self._buffer, []
                 toolsets = {} if self._knows_tools == self._incarnation else self._toolsets
-                sent = self._dispatcher.submit.remote(
-                    self._client_id, pack_requests(batch), toolsets
-                )
-                await ask(sent, WHAT)
+                sent = []
+                for start in range(0, len(batch), REQUESTS_PER_MESSAGE):
+                    requests = pack_requests(batch[start : start + REQUESTS_PER_MESSAGE])
+                    submit = self._dispatcher.submit.remote
+                    sent.append(submit(self._client_id, requests, toolsets))
+                    toolsets = {}
+                for ref in sent:
+                    await ask(ref, WHAT)
                 self._knows_tools = self._incarnation
         except ClusterError as error:  # the poll meets the same and reports what is lost
             _log.debug("submit: %s", error)

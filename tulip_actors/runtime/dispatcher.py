@@ -22,6 +22,7 @@ from tulip_actors.core.calls import CallKey, CallStatus, ToolUpdate
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.host.call_book import CallBook, Why, child_requests
 from tulip_actors.runtime.cluster_size import ClusterSize
+from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.lanes import Lanes
 from tulip_actors.runtime.tool_work import (
     CancelSeen,
@@ -37,6 +38,10 @@ from tulip_actors.runtime.tool_work import (
 )
 
 POLL_S = 10.0
+MANY_CALLS = 64
+LINGER_BATCH_S = 0.003
+"""With many calls an answer waits this long for more of them: what costs is the number of answers.
+A few calls are told at once."""
 LINGER_S = 15.0
 CLIENT_LOST_AFTER_S = 45.0
 """A client that has not polled for this long is gone for good: a restart takes a second or two."""
@@ -53,7 +58,8 @@ class _Client:
 
     def tell(self, update: ToolUpdate) -> None:
         self.updates.append(update)
-        self.wake.set()
+        if not self.wake.is_set():
+            self.wake.set()
 
 
 class Dispatcher:
@@ -62,6 +68,7 @@ class Dispatcher:
     def __init__(self) -> None:
         from tulip_actors.runtime.spawn import tool_worker
 
+        settle_collector()
         self.incarnation = RandomIds().new("dispatcher")
         self._clients: dict[str, _Client] = {}
         self._size = ClusterSize()
@@ -107,6 +114,8 @@ class Dispatcher:
             client.wake.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(client.wake.wait(), POLL_S)
+            if self._book.count > MANY_CALLS:
+                await asyncio.sleep(LINGER_BATCH_S)
         client.seen_at_s = time.monotonic()
         taken, client.updates = client.updates, []
         return pack_updates(taken)

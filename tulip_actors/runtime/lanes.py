@@ -43,7 +43,7 @@ from tulip_actors.runtime.tool_work import Handed, Hello, Work, WorkerSpec
 
 PLACES = {CallKind.ASYNC: 4096, CallKind.PLAIN: 1024}
 """Calls that one worker may hold, those that wait for children included."""
-BUSY_AT = {CallKind.ASYNC: 2048, CallKind.PLAIN: 128}
+BUSY_AT = {CallKind.ASYNC: 2048, CallKind.PLAIN: 256}
 """Bodies at once in one worker, those that wait for children not counted: coroutines cost little,
 a plain function a thread."""
 SPREAD_FROM = {CallKind.ASYNC: 8, CallKind.PLAIN: 1}

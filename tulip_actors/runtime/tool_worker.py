@@ -21,6 +21,7 @@ from ray.exceptions import RayError
 
 from tulip_actors.core.calls import CallKind, ToolOutcome
 from tulip_actors.errors import TulipError
+from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.memory_watch import memory_watch
 from tulip_actors.runtime.pickling import pack, unpack
 from tulip_actors.runtime.start_marks import StartMarks
@@ -42,12 +43,16 @@ from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.invoke import Stopwatch, run_async, run_plain
 
 TOOLSETS_KEPT = 32
-UPDATES_PER_MESSAGE = 256
+UPDATES_PER_MESSAGE = 512
 """Enough to make messages few, few enough that the dispatcher reads one while the next is made."""
+MANY_CALLS = 64
+LINGER_S = 0.003
+"""With many calls here a message waits this long for more to tell; the first is sent at once."""
 
 
 def serve(spec: WorkerSpec, dispatcher: Any) -> None:
     """Work for a dispatcher until it says to leave, or is gone."""
+    settle_collector()
     link = Link(spec, dispatcher)
     bodies: Bodies = Coroutines(link) if spec.kind is CallKind.ASYNC else PlainBodies(link)
     with memory_watch(spec.memory_bytes, link.exceeded):
@@ -86,6 +91,7 @@ class Link:
         self.node_id = ray.get_runtime_context().get_node_id()
         self.marks = StartMarks(spec.id, spec.places)
         self.cancelled: set[int] = set()
+        self.held = 0
         self.loop = asyncio.new_event_loop()
         self._bodies: Bodies | None = None
         self._news: deque[News] = deque()
@@ -149,6 +155,7 @@ class Link:
                 work = unpack_work(answer)
                 self._packed.update(work.toolsets)
                 if work.calls:
+                    self.held += len(work.calls)
                     self._bodies.begin(work.calls)
                 for number in work.cancels:
                     self.cancelled.add(number)
@@ -173,6 +180,8 @@ class Link:
                     news = pack_news(self._taken(UPDATES_PER_MESSAGE))
                     sent = self.dispatcher.told.remote(self.spec.id, news)
                 await sent
+                if len(self._news) < UPDATES_PER_MESSAGE and self.held > MANY_CALLS:
+                    await asyncio.sleep(LINGER_S)
         except RayError:
             self._news.clear()
         finally:
@@ -183,7 +192,9 @@ class Link:
                 self._send()
 
     def _taken(self, most: int) -> list[News]:
-        return [self._news.popleft() for _ in range(min(most, len(self._news)))]
+        taken = [self._news.popleft() for _ in range(min(most, len(self._news)))]
+        self.held -= sum(isinstance(news, Ended) for news in taken)
+        return taken
 
 
 class Coroutines:
