@@ -312,7 +312,10 @@ class CallBook:
 
     def _end_with_children(self, call: Call, ended: CallFinished | CallLost) -> None:
         """The call has ended, after the children that it did not wait for."""
-        open_ = [one for one in call.below() if one.ended is None] if call.children else ()
+        if not call.children:
+            self._end(call, ended)
+            return
+        open_ = [one for one in call.below() if one.ended is None]
         if not open_:
             self._end(call, ended)
             return
@@ -340,10 +343,11 @@ class CallBook:
         self._tell(call.client_id, _told(ended))
         if call.ticket is not None:
             self._tell_ticket(call, _outcome(ended))
-        for listener in call.on_end:
-            listener()
-        call.on_end.clear()
-        if call.parent is None and not _asks(ended):
+        if call.on_end:
+            for listener in call.on_end:
+                listener()
+            call.on_end.clear()
+        if call.children and call.parent is None and not _asks(ended):
             self._forget_children(call)
         self._bodies.fill()
 

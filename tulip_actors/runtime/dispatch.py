@@ -20,7 +20,7 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.errors import ClusterError
 from tulip_actors.runtime.failures import ask
-from tulip_actors.runtime.tool_work import pack_requests, packed, unpack_updates
+from tulip_actors.runtime.tool_work import pack_keys, pack_requests, unpack_updates
 
 WHAT = "the dispatcher"
 RETRY_S = 0.2
@@ -119,7 +119,7 @@ class DispatcherExecutor:
     def release(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
         if self._dispatcher is not None and keys:
-            self._spawn(ask(self._dispatcher.release.remote(packed(list(keys))), WHAT))
+            self._spawn(ask(self._dispatcher.release.remote(pack_keys(keys)), WHAT))
 
     async def close(self) -> None:
         """See `ToolExecutor`."""

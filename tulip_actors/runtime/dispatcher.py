@@ -45,7 +45,7 @@ A few calls are told at once."""
 LINGER_S = 15.0
 CLIENT_LOST_AFTER_S = 45.0
 """A client that has not polled for this long is gone for good: a restart takes a second or two."""
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S = 5.0
 
 
 @dataclass(slots=True)

@@ -110,6 +110,11 @@ def unpacked(message: bytes) -> Any:
     return pickle.loads(message)
 
 
+def pack_keys(keys: Iterable[CallKey]) -> bytes:
+    """Keys as bytes. As plain tuples they find the same calls."""
+    return packed([tuple(key) for key in keys])
+
+
 def pack_requests(requests: Iterable[ToolRequest]) -> bytes:
     """Calls as bytes."""
     return packed(_rows(requests))
