@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -36,8 +37,15 @@ SCOPE = CallScope("bench", "bench", "bench", "bench")
 CPU_CALLS = 8
 CPU_S = 0.5
 
-Timed = Callable[[], Awaitable[object]]
 _runs = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is timed, and what comes before it each time."""
+
+    run: Callable[[], Awaitable[object]]
+    prepare: Callable[[], None] = lambda: None
 
 
 class Port:
@@ -52,25 +60,39 @@ class Port:
             lambda: dispatcher_actor(name, NAMESPACE, node_id),
             {"bench": pack(self._tools, "the tools")},
         )
+        self._prepared: dict[tuple[str, int], list[ToolRequest]] = {}
         self.pids: set[int] = set()
         self._open: set[CallKey] = set()
         self._done = asyncio.Event()
         self._reader = asyncio.ensure_future(self._read())
 
-    async def calls(self, tool_name: str, number: int, **arguments: Any) -> None:
-        """Make so many calls of a tool, and wait for the last."""
+    def prepare(self, tool_name: str, number: int, **arguments: Any) -> None:
+        """Make the requests of the next `calls`, which are their maker's to pay for."""
         run_id = f"run_{next(_runs)}"
         given = FrozenDict(arguments)
         policy = self._tools[tool_name].policy
-        keys = [CallKey(run_id, 0, slot) for slot in range(number)]
+        self._prepared[tool_name, number] = [
+            ToolRequest(CallKey(run_id, 0, slot), tool_name, "call", given, SCOPE, "bench", policy)
+            for slot in range(number)
+        ]
+
+    async def calls(self, tool_name: str, number: int) -> None:
+        """Make the prepared calls of a tool, and wait for the last."""
+        requests = self._prepared.pop((tool_name, number))
+        keys = [request.key for request in requests]
         self._open = set(keys)
         self.pids.clear()
         self._done.clear()
-        self._executor.submit(
-            [ToolRequest(key, tool_name, "call", given, SCOPE, "bench", policy) for key in keys]
-        )
+        self._executor.submit(requests)
         await self._done.wait()
         self._executor.release(keys)
+
+    def way(self, tool_name: str, number: int, **arguments: Any) -> Way:
+        """Prepared calls, to be timed."""
+        return Way(
+            lambda: self.calls(tool_name, number),
+            lambda: self.prepare(tool_name, number, **arguments),
+        )
 
     async def close(self) -> None:
         """Let go of the dispatcher."""
@@ -90,20 +112,19 @@ class Port:
                 self._done.set()
 
 
-async def in_turns(repeats: int, *ways: Timed) -> list[float]:
+async def in_turns(repeats: int, *ways: Way) -> list[float]:
     """The median seconds of each way, measured in turns."""
     took: list[list[float]] = [[] for _ in ways]
-    for way in ways:
-        await way()  # warm
-    for _ in range(repeats):
+    for _ in range(repeats + 1):  # the first is for warming up
         for way, figures in zip(ways, took, strict=True):
+            way.prepare()
             began_s = time.perf_counter()
-            await way()
+            await way.run()
             figures.append(time.perf_counter() - began_s)
-    return [statistics.median(figures) for figures in took]
+    return [statistics.median(figures[1:]) for figures in took]
 
 
-def bare(function: Callable[..., Any], number: int, *arguments: Any, **options: Any) -> Timed:
+def bare(function: Callable[..., Any], number: int, *arguments: Any, **options: Any) -> Way:
     """So many bare Ray tasks, one call each."""
     remote: Any = ray.remote(function)
     task = remote.options(**options) if options else remote
@@ -112,7 +133,7 @@ def bare(function: Callable[..., Any], number: int, *arguments: Any, **options: 
         refs = [task.remote(*arguments) for _ in range(number)]
         await asyncio.to_thread(ray.get, refs)
 
-    return run
+    return Way(run)
 
 
 async def short_calls(port: Port, repeats: int, bounds: Bounds) -> None:
@@ -122,8 +143,8 @@ async def short_calls(port: Port, repeats: int, bounds: Bounds) -> None:
         function = _doubles.nothing_plain
         ours, more, tasks = await in_turns(
             repeats,
-            lambda name=name: port.calls(name, 1_000),  # type: ignore[misc]
-            lambda name=name: port.calls(name, 10_000),  # type: ignore[misc]
+            port.way(name, 1_000),
+            port.way(name, 10_000),
             bare(function, 1_000),
         )
         print(f"  ms{ours * 1e3:48.1f}    (bare Ray tasks {tasks * 1e3:.1f})")
@@ -141,7 +162,7 @@ async def whole_runs(repeats: int, bounds: Bounds) -> None:
             if len(events) < 2_000:
                 raise SystemExit(f"{len(events)} events, the last: {events[-1]!r:.300}")
 
-        ours, tasks = await in_turns(repeats, run, bare(_doubles.nothing_plain, 1_000))
+        ours, tasks = await in_turns(repeats, Way(run), bare(_doubles.nothing_plain, 1_000))
     print("a whole run with 1,000 calls and its events")
     print(f"  ms{ours * 1e3:48.1f}    (bare Ray tasks {tasks * 1e3:.1f})")
     bounds.at_most("  ratio to bare tasks", ours / tasks, 0.5)
@@ -153,12 +174,13 @@ async def waiting_calls(port: Port, repeats: int, bounds: Bounds) -> None:
     async def in_asyncio() -> None:
         await asyncio.gather(*(_doubles.wait_a_bit() for _ in range(1_000)))
 
-    ours, alone = await in_turns(repeats, lambda: port.calls("wait_a_bit", 1_000), in_asyncio)
+    ours, alone = await in_turns(repeats, port.way("wait_a_bit", 1_000), Way(in_asyncio))
     print("1,000 coroutines of 100 ms")
     print(f"  ms{ours * 1e3:48.1f}    (plain asyncio {alone * 1e3:.1f})")
     bounds.at_most("  ratio to asyncio", ours / alone, 1.3)
     bounds.at_most("  processes", len(port.pids), 4)
 
+    port.prepare("block_a_bit", 1_000)
     await port.calls("block_a_bit", 1_000)
     processes = len(port.pids)
     threads = processes * BUSY_AT[CallKind.PLAIN]
@@ -170,7 +192,7 @@ async def waiting_calls(port: Port, repeats: int, bounds: Bounds) -> None:
                 *(loop.run_in_executor(pool, _doubles.block_a_bit) for _ in range(1_000))
             )
 
-        ours, alone = await in_turns(repeats, lambda: port.calls("block_a_bit", 1_000), in_threads)
+        ours, alone = await in_turns(repeats, port.way("block_a_bit", 1_000), Way(in_threads))
     print("1,000 plain functions that block for 100 ms")
     print(f"  ms{ours * 1e3:48.1f}    ({threads} threads of one process {alone * 1e3:.1f})")
     bounds.at_most("  ratio to threads", ours / alone, 3.0)
@@ -185,7 +207,7 @@ async def cpu_calls(port: Port, repeats: int, bounds: Bounds) -> None:
     number = int(number * CPU_S / (time.process_time() - began_s))
     ours, tasks = await in_turns(
         repeats,
-        lambda: port.calls("count_to", CPU_CALLS, upto=number),
+        port.way("count_to", CPU_CALLS, upto=number),
         bare(_doubles.count_to, CPU_CALLS, number, num_cpus=1),
     )
     print(f"{CPU_CALLS} calls of {CPU_S} s of CPU")
@@ -196,7 +218,7 @@ async def cpu_calls(port: Port, repeats: int, bounds: Bounds) -> None:
 async def lone_call(port: Port, repeats: int, bounds: Bounds) -> None:
     """One call at a time."""
     ours, task = await in_turns(
-        repeats * 10, lambda: port.calls("nothing_plain", 1), bare(_doubles.nothing_plain, 1)
+        repeats * 10, port.way("nothing_plain", 1), bare(_doubles.nothing_plain, 1)
     )
     print("a lone call")
     print(f"  ms{ours * 1e3:48.2f}    (one bare Ray task {task * 1e3:.2f})")

@@ -286,7 +286,24 @@ async def leaves_a_map_early(log: str, ctx: ToolContext) -> str:
     return "nothing"
 
 
+@tool(max_result_chars=None)
+async def gives_a_megabyte(n: int) -> str:
+    """Return a long text."""
+    return f"{n:07d}" * 150_000
+
+
+@tool
+async def maps_over_megabytes(items: int, ctx: ToolContext) -> int:
+    """Take long texts from other calls, and let go of them."""
+    total = 0
+    async for _, value in ctx.map_as_completed(gives_a_megabyte, range(items), max_in_flight=50):
+        total += len(str(value))
+    return total
+
+
 POLICY_TOOLS = [
+    gives_a_megabyte,
+    maps_over_megabytes,
     flaky,
     aflaky,
     dies_once,

@@ -25,6 +25,8 @@ from tulip_actors import (
     Message,
     TerminateEvent,
     ToolCompleteEvent,
+    ToolContext,
+    tool,
 )
 from tulip_actors.testing import FunctionModel, text, tool_call
 from tulip_actors.tools import ToolSpec
@@ -120,8 +122,28 @@ def own_ray() -> object:
     return asyncio.run(main())
 
 
-def three_nodes(folder: str) -> object:
-    """The audit job over a folder on three simulated nodes: where its calls ran."""
+@tool
+def stays_a_moment(n: int) -> int:
+    """Keep a thread busy."""
+    time.sleep(0.3)
+    return n
+
+
+@tool
+async def spreads(items: int, ctx: ToolContext) -> int:
+    """One map over many items."""
+    return len(await ctx.map(stays_a_moment, range(items)))
+
+
+@tool(resources={"disk": 1})
+def needs_the_disk() -> str:
+    """Run where the disk is."""
+    return "there"
+
+
+def four_nodes(folder: str) -> object:
+    """Where calls run on four simulated nodes: those of the audit job over a folder, those of one
+    map, and those of a tool that needs what only one node has."""
     from ray.cluster_utils import Cluster
 
     from tulip_actors.cli.load import load
@@ -130,6 +152,7 @@ def three_nodes(folder: str) -> object:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     for _ in range(2):
         cluster.add_node(num_cpus=1)
+    special = cluster.add_node(num_cpus=1, resources={"disk": 2})
     os.environ["RAY_ADDRESS"] = cluster.address
 
     def answer(messages: Sequence[Message], tools: Sequence[ToolSpec] | None) -> Message:
@@ -149,7 +172,17 @@ def three_nodes(folder: str) -> object:
         completes = [event for event in events if isinstance(event, ToolCompleteEvent)]
         end = events[-1]
         await job.team.stop()
+        calls = [("spreads", {"items": 64}), *[("needs_the_disk", {})] * 4]
+        async with Agent(
+            FunctionModel(play), [spreads, stays_a_moment, needs_the_disk], name="spread"
+        ) as agent:
+            again = await collected(agent.run(script(calls, "done")), 60)
+        placed = [event for event in again if isinstance(event, ToolCompleteEvent)]
         return {
+            "map": sorted({event.node_id or "" for event in placed if event.parent_call_id}),
+            "disk": sorted({e.node_id or "" for e in placed if e.tool_name == "needs_the_disk"}),
+            "disk_node": special.node_id,
+            "failed": [event.error for event in placed if event.error],
             "nodes": sorted({event.node_id or "" for event in completes}),
             "children": sum(event.parent_call_id is not None for event in completes),
             "errors": [event.error for event in completes if event.error],
@@ -157,7 +190,7 @@ def three_nodes(folder: str) -> object:
         }
 
     try:
-        return asyncio.run(asyncio.wait_for(main(), 160))
+        return asyncio.run(asyncio.wait_for(main(), 200))
     finally:
         import ray
 
@@ -177,7 +210,7 @@ def wrong_address(address: str) -> object:
 
 
 PROGRAMS: dict[str, Callable[..., object]] = {
-    function.__name__: function for function in (listen, ways, own_ray, three_nodes, wrong_address)
+    function.__name__: function for function in (listen, ways, own_ray, four_nodes, wrong_address)
 }
 
 if __name__ == "__main__":

@@ -366,16 +366,38 @@ def test_a_program_may_have_initialised_ray_itself(own_ray: Finished) -> None:
     assert own_ray.told["namespace"] == "theirs", "their namespace stays theirs"
 
 
+@pytest.fixture(scope="module")
+def four_nodes(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A program on four simulated nodes."""
+    folder = tmp_path_factory.mktemp("modules")
+    for position in range(10):
+        (folder / f"module_{position}.py").write_text("def f():\n    return 1\n" * 50)
+    return program("four_nodes", str(folder))
+
+
 @pytest.mark.cluster
 @pytest.mark.timeout(240)
-def test_the_audit_job_runs_on_three_nodes_and_its_calls_spread_over_all(tmp_path: Path) -> None:
-    for position in range(10):
-        (tmp_path / f"module_{position}.py").write_text("def f():\n    return 1\n" * 50)
-    seen = program("three_nodes", str(tmp_path)).told
+def test_the_audit_job_runs_on_four_nodes_and_its_calls_spread_over_all(
+    four_nodes: Finished,
+) -> None:
+    seen = four_nodes.told
     assert seen["errors"] == []
     assert seen["children"] == 30
     assert seen["end"] == "complete"
-    assert len(seen["nodes"]) == 3
+    assert len(seen["nodes"]) == 4
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(240)
+def test_the_calls_of_one_map_run_on_all_four_nodes(four_nodes: Finished) -> None:
+    assert four_nodes.told["failed"] == []
+    assert len(four_nodes.told["map"]) == 4
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(240)
+def test_a_tool_that_needs_what_one_node_has_runs_only_there(four_nodes: Finished) -> None:
+    assert four_nodes.told["disk"] == [four_nodes.told["disk_node"]]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no.such.invalid:6379"])
