@@ -28,7 +28,7 @@ from tulip_actors.core.calls import CallFinished, CallKey, CallKind, CallScope, 
 from tulip_actors.core.frozen import FrozenDict
 from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.dispatch import DispatcherExecutor
-from tulip_actors.runtime.lanes import BUSY_AT
+from tulip_actors.runtime.lane import BUSY_AT
 from tulip_actors.runtime.pickling import pack
 from tulip_actors.runtime.spawn import dispatcher_actor, this_job_id, this_node_id
 

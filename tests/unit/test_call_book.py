@@ -22,7 +22,8 @@ from tulip_actors.core.calls import (
 from tulip_actors.core.frozen import FrozenDict
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.host import call_book
-from tulip_actors.host.call_book import Call, CallBook, Why, child_requests
+from tulip_actors.host.call import Call, Why, child_requests
+from tulip_actors.host.call_book import CallBook
 from tulip_actors.host.call_queue import CallQueue
 from tulip_actors.tools.children import ChildCall
 

@@ -2,6 +2,7 @@
 
 The data's way through this room: `run_host` starts a `hosted_run`; what the run emits goes through
 its `sink` to a `feed` (whoever follows the run) and to the `publisher` (the bus); what it records
-goes through a `record_writer` to the store. `inline` makes a whole runtime of these in the calling
-process; `tulip_actors.runtime` puts the same pieces into actors.
+goes through a `record_writer` to the store. Its tool calls go through an executor, whose
+`call_book` keeps their lives: `inline_executor` here, a dispatcher on Ray. `inline` makes a whole
+runtime of these in the calling process; `tulip_actors.runtime` puts the same pieces into actors.
 """

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from tulip_actors.core.calls import (
     CallFinished,
@@ -24,13 +21,12 @@ from tulip_actors.core.calls import (
     CallSubmitted,
     Child,
     ToolOutcome,
-    ToolPolicy,
     ToolRequest,
     ToolUpdate,
 )
-from tulip_actors.core.frozen import canonical
+from tulip_actors.host.call import Call, Ticket, Why, outcome_of
 from tulip_actors.host.call_queue import CallQueue, Limits
-from tulip_actors.tools.children import ChildCall
+from tulip_actors.host.shared_calls import SharedCalls
 
 RETRY_DELAY_S = 0.1
 RETRY_DELAY_MAX_S = 5.0
@@ -41,57 +37,6 @@ LOST_TRIES = 3
 worker would be for ever."""
 QUEUED_MAX = 100_000
 """Calls that may wait: beyond, a new one is refused rather than the memory used up."""
-MEMO_MAX = 10_000
-"""Results of idempotent calls that are kept for later calls of their thread."""
-MEMO_VALUE_MAX_BYTES = 100_000
-
-
-class Why(StrEnum):
-    """Why a call is stopped."""
-
-    CANCELLED = "cancelled"
-    TIMEOUT = "timeout"
-
-
-Ticket: TypeAlias = str
-"""Names the child calls of one `map`, for whoever waits for them."""
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One call. `tries` are the bodies that were begun and ended badly."""
-
-    request: ToolRequest
-    client_id: str
-    parent: Call | None = None
-    ticket: Ticket | None = None
-    queued_at_s: float = field(default_factory=time.time)
-    queued: bool = False
-    running: bool = False
-    why: Why | None = None
-    tries: int = 0
-    ended: CallFinished | CallLost | None = None
-    children: dict[int, Call] = field(default_factory=dict)
-    waits: int = 0
-    followers: list[Call] = field(default_factory=list)
-    deadline: asyncio.TimerHandle | None = None
-    on_end: list[Callable[[], None]] = field(default_factory=list)
-
-    @property
-    def key(self) -> CallKey:
-        """The call's name."""
-        return self.request.key
-
-    @property
-    def attempt(self) -> int:
-        """The number of this try, from 1, as the body is told."""
-        return self.request.attempt + self.tries
-
-    def below(self) -> Iterator[Call]:
-        """The calls under this one, the deepest first."""
-        for child in list(self.children.values()):
-            yield from child.below()
-            yield child
 
 
 class Bodies(Protocol):
@@ -134,8 +79,7 @@ class CallBook:
         self._calls: dict[CallKey, Call] = {}
         self._tickets: dict[Ticket, _Tickets] = {}
         self._queued = 0
-        self._leaders: dict[tuple[str, str, str], Call] = {}
-        self._memo: OrderedDict[tuple[str, str, str], ToolOutcome] = OrderedDict()
+        self._shared = SharedCalls()
 
     def __contains__(self, key: CallKey) -> bool:
         return key in self._calls
@@ -213,15 +157,11 @@ class CallBook:
         """
         if call.request.attempt > 1:
             return False
-        identity = _identity(call.request)
-        outcome = self._memo.get(identity)
+        outcome = self._shared.result(call.request)
         if outcome is not None:
-            self._end(call, CallFinished(call.key, _served(outcome)))
+            self._end(call, CallFinished(call.key, outcome))
             return True
-        leader = self._leaders.setdefault(identity, call)
-        if leader is not call:
-            leader.followers.append(call)
-        return leader is not call
+        return self._shared.joins(call)
 
     # bodies begin and end
 
@@ -339,10 +279,11 @@ class CallBook:
         self._rest(call)
         call.ended = ended
         if call.request.policy.idempotent:
-            self._lead_no_more(call)
+            for follower in self._shared.ended(call):
+                self._take(follower)
         self._tell(call.client_id, _told(ended))
         if call.ticket is not None:
-            self._tell_ticket(call, _outcome(ended))
+            self._tell_ticket(call, outcome_of(ended))
         if call.on_end:
             for listener in call.on_end:
                 listener()
@@ -350,23 +291,6 @@ class CallBook:
         if call.children and call.parent is None and not _asks(ended):
             self._forget_children(call)
         self._bodies.fill()
-
-    def _lead_no_more(self, call: Call) -> None:
-        """Those who share this call get its result; if it has none, the first of them leads."""
-        identity = _identity(call.request)
-        outcome = _outcome(call.ended) if call.ended is not None else ToolOutcome()
-        is_hit = outcome.error is None and outcome.interrupt is None
-        if is_hit and _is_light(outcome.value):
-            self._memo[identity] = outcome
-            while len(self._memo) > MEMO_MAX:
-                self._memo.popitem(last=False)
-        if self._leaders.get(identity) is not call:
-            return
-        del self._leaders[identity]
-        followers, call.followers = call.followers, []
-        for follower in followers:
-            if follower.ended is None:
-                self._take(follower)
 
     def _tell_ticket(self, call: Call, outcome: ToolOutcome) -> None:
         waiting = self._tickets.get(call.ticket or "")
@@ -503,43 +427,6 @@ class CallBook:
             call.children = {}
 
 
-def child_requests(
-    parent: ToolRequest,
-    tool_name: str,
-    policy: ToolPolicy,
-    toolset: str,
-    calls: Iterable[ChildCall],
-) -> list[ToolRequest]:
-    """The calls of a body as requests under its own."""
-    return [
-        parent._replace(
-            key=parent.key.child(position),
-            tool_name=tool_name,
-            tool_call_id=f"{parent.tool_call_id}.{position}",
-            arguments=arguments,
-            toolset=toolset,
-            policy=policy,
-            parent_call_id=parent.tool_call_id,
-            attempt=1,
-            answers=(),
-        )
-        for position, arguments in calls
-    ]
-
-
-def _identity(request: ToolRequest) -> tuple[str, str, str]:
-    return request.scope.thread_id, request.tool_name, canonical(request.arguments)
-
-
-def _served(outcome: ToolOutcome) -> ToolOutcome:
-    """A result that an equal call is given: no time, no body."""
-    return outcome._replace(duration_ms=0.0, queued_ms=0.0, worker_pid=None, node_id=None)
-
-
-def _is_light(value: object) -> bool:
-    return not isinstance(value, bytes) or len(value) <= MEMO_VALUE_MAX_BYTES
-
-
 def _may_try_again(call: Call, outcome: ToolOutcome) -> bool:
     """Whether the tool raised, and its policy allows another try."""
     raised = outcome.error is not None and outcome.error_type not in NOT_RAISED
@@ -571,11 +458,3 @@ def _told(ended: CallFinished | CallLost) -> ToolUpdate:
     if isinstance(ended, CallLost) or ended.outcome.value is None:
         return ended
     return CallFinished(ended.key, ended.outcome._replace(value=None))
-
-
-def _outcome(ended: CallFinished | CallLost) -> ToolOutcome:
-    if isinstance(ended, CallFinished):
-        return ended.outcome
-    return ToolOutcome(
-        error=f"the worker died while it ran: {ended.reason}", error_type="tool_lost"
-    )

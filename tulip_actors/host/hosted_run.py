@@ -40,7 +40,7 @@ from tulip_actors.core.runs import (
     RunStarted,
 )
 from tulip_actors.errors import ConfigError, RunCancelled, RunError
-from tulip_actors.host.calls import CallsInFlight, MadeCalls
+from tulip_actors.host.calls_in_flight import CallsInFlight, MadeCalls
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.forwarded import Forwarded
 from tulip_actors.host.ports import HostPorts

@@ -26,7 +26,8 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.errors import ToolError
-from tulip_actors.host.call_book import Call, CallBook, Why, child_requests
+from tulip_actors.host.call import Call, Why, child_requests
+from tulip_actors.host.call_book import CallBook
 from tulip_actors.host.call_queue import CallQueue
 from tulip_actors.host.portal import running_loop
 from tulip_actors.tools.children import ChildCall
@@ -155,7 +156,8 @@ class InlineExecutor:
             return run_plain(tool, request, children, begun())
 
         try:
-            self._book.started(CallStarted(key, os.getpid(), self._node_id), call)
+            if self._listener is None:  # a host on this loop has no use for the mark
+                self._book.started(CallStarted(key, os.getpid(), self._node_id), call)
             if tool.is_async:
                 outcome = await run_async(tool, request, children, begun())
             else:

@@ -20,7 +20,8 @@ import ray
 
 from tulip_actors.core.calls import CallKey, CallStatus, ToolUpdate
 from tulip_actors.core.defaults import RandomIds
-from tulip_actors.host.call_book import CallBook, Why, child_requests
+from tulip_actors.host.call import Why, child_requests
+from tulip_actors.host.call_book import CallBook
 from tulip_actors.runtime.cluster_size import ClusterSize
 from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.lanes import Lanes

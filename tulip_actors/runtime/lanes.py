@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import ray
@@ -34,30 +33,17 @@ from tulip_actors.core.calls import (
     ToolRequest,
 )
 from tulip_actors.core.defaults import RandomIds
-from tulip_actors.host.call_book import Call, CallBook, Why
+from tulip_actors.host.call import Call, Why
+from tulip_actors.host.call_book import CallBook
 from tulip_actors.host.call_queue import CallQueue
 from tulip_actors.runtime.cluster_size import ClusterSize
 from tulip_actors.runtime.failures import translated
+from tulip_actors.runtime.lane import Lane, Worker
 from tulip_actors.runtime.start_marks import SeenMarks
 from tulip_actors.runtime.tool_work import Handed, Hello, Work, WorkerSpec
 
-PLACES = {CallKind.ASYNC: 4096, CallKind.PLAIN: 1024}
-"""Calls that one worker may hold, those that wait for children included."""
-BUSY_AT = {CallKind.ASYNC: 2048, CallKind.PLAIN: 256}
-"""Bodies at once in one worker, those that wait for children not counted: coroutines cost little,
-a plain function a thread."""
-SPREAD_FROM = {CallKind.ASYNC: 8, CallKind.PLAIN: 1}
-"""Calls per worker from which on another one is worth its start."""
-SHARE_LEAST = {CallKind.ASYNC: 64, CallKind.PLAIN: 4}
-"""Calls that a worker is given at once, however few there are and however many workers start."""
-SHARED_MIN = 2
-WORKERS_MAX = 256
-"""Workers of a shared lane: one per CPU for plain functions, one per node for coroutines."""
 IDLE_S = 10.0
 """How long a shared worker without work is kept: a start costs a tenth to half a second."""
-ALONE_MIN = 8
-ALONE_PER_CPU = 4
-"""Calls at once that go alone and demand nothing that the cluster has only so much of."""
 UNSEEN_S = 0.5
 """A coroutine that has not been told of its timeout by then sits in an event loop that is blocked:
 its call ends without it."""
@@ -67,68 +53,9 @@ STARTS_MAX = 3
 """Workers of a lane that may die before they come, one after the other."""
 INFEASIBLE_S = 3.0
 """How long a demand that no node can meet waits for such a node."""
-_log = logging.getLogger(__name__)
 
 Start: TypeAlias = Callable[[WorkerSpec, ToolDemand], Any]
 """Begins a worker; returns the reference that is done when its process has ended."""
-
-
-@dataclass(slots=True, eq=False)
-class Worker:
-    """A process that runs bodies. It knows a call by its number, as do all the dicts and sets here;
-    `stuck` are the places of calls that ended without their bodies."""
-
-    spec: WorkerSpec
-    lane: Lane
-    process: Any
-    free: list[int]
-    hello: Hello | None = None
-    marks: SeenMarks | None = None
-    handed: int = 0
-    running: dict[int, tuple[Call, int]] = field(default_factory=dict)
-    stuck: dict[int, int] = field(default_factory=dict)
-    seen: set[int] = field(default_factory=set)
-    toolsets: set[str] = field(default_factory=set)
-    calls: list[Handed] = field(default_factory=list)
-    cancels: list[int] = field(default_factory=list)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    leaving: bool = False
-    killed: bool = False
-    idle_since_s: float = field(default_factory=time.monotonic)
-    death: str | None = None
-
-    @property
-    def busy(self) -> int:
-        """Bodies that do not wait for children."""
-        return sum(not call.waits for call, _ in self.running.values())
-
-    @property
-    def takes_calls(self) -> bool:
-        """Whether it is there and may be given more."""
-        return self.hello is not None and not (self.leaving or self.killed or self.stuck)
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """Calls of one kind, and their workers."""
-
-    kind: CallKind
-    demand: ToolDemand
-    alone: bool
-    queue: CallQueue
-    workers: dict[str, Worker] = field(default_factory=dict)
-    failed_starts: int = 0
-    checked: bool = False
-
-    @property
-    def busy_at(self) -> int:
-        """Bodies at once in one worker."""
-        return 1 if self.alone else BUSY_AT[self.kind]
-
-    @property
-    def share_least(self) -> int:
-        """See `SHARE_LEAST`."""
-        return 1 if self.alone else SHARE_LEAST[self.kind]
 
 
 class Lanes:
@@ -315,31 +242,19 @@ class Lanes:
             if not (worker.killed or worker.stuck)
             and not (lane.alone and worker.running and not worker.busy)
         ]
-        spread = 1 if lane.alone else SPREAD_FROM[lane.kind]
-        wanted = min(-(-calls // spread), self._most(lane))
+        wanted = min(-(-calls // lane.spread_from), lane.most_workers(self._size))
         for _ in range(wanted - len(useful)):
             self._begin(lane)
 
-    def _most(self, lane: Lane) -> int:
-        """Workers that a lane may have at once."""
-        if not lane.alone:
-            most = self._size.cpus if lane.kind is CallKind.PLAIN else self._size.nodes
-            return min(WORKERS_MAX, max(SHARED_MIN, most))
-        fitting = self._size.fitting(lane.demand)
-        if fitting is not None:
-            return max(1, fitting)
-        return min(WORKERS_MAX, max(ALONE_MIN, ALONE_PER_CPU * self._size.cpus))
-
     def _begin(self, lane: Lane) -> None:
-        places = 1 if lane.alone else PLACES[lane.kind]
         worker_id = RandomIds().new("worker")
-        spec = WorkerSpec(worker_id, lane.kind, places, lane.demand.memory_bytes)
+        spec = WorkerSpec(worker_id, lane.kind, lane.places, lane.demand.memory_bytes)
         try:
             process = self._start(spec, lane.demand)
         except (RayError, ValueError, OSError) as error:
             self._refuse(lane, f"the call cannot be placed: {error}")
             return
-        worker = Worker(spec, lane, process, list(range(places)))
+        worker = Worker(spec, lane, process, list(range(lane.places)))
         lane.workers[worker_id] = self._workers[worker_id] = worker
         self._spawn(self._watch(worker))
 

@@ -1,0 +1,104 @@
+"""One tool call as its executor keeps it.
+
+What may live here: the data. What becomes of a call is `call_book`'s to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from tulip_actors.core.calls import (
+    CallFinished,
+    CallKey,
+    CallLost,
+    ToolOutcome,
+    ToolPolicy,
+    ToolRequest,
+)
+from tulip_actors.tools.children import ChildCall
+
+
+class Why(StrEnum):
+    """Why a call is stopped."""
+
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+
+
+Ticket: TypeAlias = str
+"""Names the child calls of one `map`, for whoever waits for them."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call. `tries` are the bodies that were begun and ended badly."""
+
+    request: ToolRequest
+    client_id: str
+    parent: Call | None = None
+    ticket: Ticket | None = None
+    queued_at_s: float = field(default_factory=time.time)
+    queued: bool = False
+    running: bool = False
+    why: Why | None = None
+    tries: int = 0
+    ended: CallFinished | CallLost | None = None
+    children: dict[int, Call] = field(default_factory=dict)
+    waits: int = 0
+    followers: list[Call] = field(default_factory=list)
+    deadline: asyncio.TimerHandle | None = None
+    on_end: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def key(self) -> CallKey:
+        """The call's name."""
+        return self.request.key
+
+    @property
+    def attempt(self) -> int:
+        """The number of this try, from 1, as the body is told."""
+        return self.request.attempt + self.tries
+
+    def below(self) -> Iterator[Call]:
+        """The calls under this one, the deepest first."""
+        for child in list(self.children.values()):
+            yield from child.below()
+            yield child
+
+
+def child_requests(
+    parent: ToolRequest,
+    tool_name: str,
+    policy: ToolPolicy,
+    toolset: str,
+    calls: Iterable[ChildCall],
+) -> list[ToolRequest]:
+    """The calls of a body as requests under its own."""
+    return [
+        parent._replace(
+            key=parent.key.child(position),
+            tool_name=tool_name,
+            tool_call_id=f"{parent.tool_call_id}.{position}",
+            arguments=arguments,
+            toolset=toolset,
+            policy=policy,
+            parent_call_id=parent.tool_call_id,
+            attempt=1,
+            answers=(),
+        )
+        for position, arguments in calls
+    ]
+
+
+def outcome_of(ended: CallFinished | CallLost) -> ToolOutcome:
+    """An end as a parent sees it: a lost call is an error."""
+    if isinstance(ended, CallFinished):
+        return ended.outcome
+    return ToolOutcome(
+        error=f"the worker died while it ran: {ended.reason}", error_type="tool_lost"
+    )
