@@ -368,10 +368,11 @@ def test_a_program_may_have_initialised_ray_itself(own_ray: Finished) -> None:
 
 @pytest.fixture(scope="module")
 def four_nodes(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A program on four simulated nodes."""
+    """A program on four simulated nodes. Its modules take a moment each: calls that are over before
+    the workers of other nodes have started need not spread."""
     folder = tmp_path_factory.mktemp("modules")
-    for position in range(10):
-        (folder / f"module_{position}.py").write_text("def f():\n    return 1\n" * 50)
+    for position in range(16):
+        (folder / f"module_{position}.py").write_text("def f():\n    return 1\n" * 8_000)
     return program("four_nodes", str(folder))
 
 
@@ -382,7 +383,7 @@ def test_the_audit_job_runs_on_four_nodes_and_its_calls_spread_over_all(
 ) -> None:
     seen = four_nodes.told
     assert seen["errors"] == []
-    assert seen["children"] == 30
+    assert seen["children"] == 48
     assert seen["end"] == "complete"
     assert len(seen["nodes"]) == 4
 
