@@ -34,6 +34,20 @@ class ClusterSize:
         """The CPUs of all nodes, as Ray counts them."""
         return int(sum(node["Resources"].get("CPU", 0) for node in self._nodes))
 
+    def emptiest(self, workers: Mapping[str, int], *, per_cpu: bool) -> str | None:
+        """The node that should have the next worker: they are spread evenly over the nodes, or over
+        their CPUs. A node without CPUs is left out where others have some; this one comes first
+        among equals. `workers` is how many each node has."""
+        with_cpus = [node for node in self._nodes if node["Resources"].get("CPU", 0) >= 1]
+
+        def load(node: Mapping[str, Any]) -> tuple[float, bool]:
+            weight = node["Resources"].get("CPU", 0) if per_cpu else 1
+            name = node["NodeID"]
+            return workers.get(name, 0) / max(weight, 1), name != self.node_id
+
+        nodes = with_cpus or self._nodes
+        return str(min(nodes, key=load)["NodeID"]) if nodes else None
+
     def fitting(self, demand: ToolDemand) -> int | None:
         """How many such calls the cluster can hold at once; None if it has no bound for them."""
         wanted = _wanted(demand)

@@ -74,7 +74,10 @@ class Dispatcher:
         self._clients: dict[str, _Client] = {}
         self._size = ClusterSize()
         self._self: Any = None
-        self._lanes = Lanes(lambda spec, demand: tool_worker(spec, demand, self._self), self._size)
+        self._lanes = Lanes(
+            lambda spec, demand, node_id: tool_worker(spec, demand, node_id, self._self),
+            self._size,
+        )
         self._book = CallBook(self._lanes, self._tell)
         self._lanes.book = self._book
         self._left_at_s = time.monotonic()

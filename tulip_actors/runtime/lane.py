@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,12 +37,16 @@ ALONE_PER_CPU = 4
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A process that runs bodies. It knows a call by its number, as do all the dicts and sets here;
-    `stuck` are the places of calls that ended without their bodies."""
+    """A process that runs bodies, on a node of its lane's choice or, if None, of Ray's.
+
+    It knows a call by its number, as do all the dicts and sets here; `stuck` are the places of
+    calls that ended without their bodies.
+    """
 
     spec: WorkerSpec
     lane: Lane
     process: Any
+    node_id: str | None
     free: list[int]
     hello: Hello | None = None
     marks: SeenMarks | None = None
@@ -100,6 +105,13 @@ class Lane:
     def places(self) -> int:
         """See `PLACES`."""
         return 1 if self.alone else PLACES[self.kind]
+
+    def next_node(self, size: ClusterSize) -> str | None:
+        """Where its next worker should be; None leaves that to Ray, which knows what is free."""
+        if self.alone:
+            return None
+        workers = Counter(worker.node_id or "" for worker in self.workers.values())
+        return size.emptiest(workers, per_cpu=self.kind is CallKind.PLAIN)
 
     def most_workers(self, size: ClusterSize) -> int:
         """How many workers it may have at once."""

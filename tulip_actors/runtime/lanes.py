@@ -54,8 +54,9 @@ STARTS_MAX = 3
 INFEASIBLE_S = 3.0
 """How long a demand that no node can meet waits for such a node."""
 
-Start: TypeAlias = Callable[[WorkerSpec, ToolDemand], Any]
-"""Begins a worker; returns the reference that is done when its process has ended."""
+Start: TypeAlias = Callable[[WorkerSpec, ToolDemand, str | None], Any]
+"""Begins a worker, on a node if one is named; returns the reference that is done when its process
+has ended."""
 
 
 class Lanes:
@@ -250,11 +251,12 @@ class Lanes:
         worker_id = RandomIds().new("worker")
         spec = WorkerSpec(worker_id, lane.kind, lane.places, lane.demand.memory_bytes)
         try:
-            process = self._start(spec, lane.demand)
+            node_id = lane.next_node(self._size)
+            process = self._start(spec, lane.demand, node_id)
         except (RayError, ValueError, OSError) as error:
             self._refuse(lane, f"the call cannot be placed: {error}")
             return
-        worker = Worker(spec, lane, process, list(range(lane.places)))
+        worker = Worker(spec, lane, process, node_id, list(range(lane.places)))
         lane.workers[worker_id] = self._workers[worker_id] = worker
         self._spawn(self._watch(worker))
 

@@ -113,8 +113,8 @@ def existing_actor(id: str, namespace: str) -> Any:
     return ray.get_actor(id, namespace=namespace)
 
 
-def tool_worker(spec: WorkerSpec, demand: ToolDemand, dispatcher: Any) -> Any:
-    """Start a worker as a task, on any node that has what its calls demand.
+def tool_worker(spec: WorkerSpec, demand: ToolDemand, node_id: str | None, dispatcher: Any) -> Any:
+    """Start a worker as a task, on the node named or else on any that has what its calls demand.
 
     Returns the reference that is done when it has ended.
     """
@@ -128,7 +128,9 @@ def tool_worker(spec: WorkerSpec, demand: ToolDemand, dispatcher: Any) -> Any:
             resources=dict(demand.resources) or None,
             label_selector=dict(demand.label_selector) or None,
             runtime_env=demand.runtime_env and json.loads(canonical(demand.runtime_env)),
-            scheduling_strategy="SPREAD",
+            scheduling_strategy="SPREAD"
+            if node_id is None
+            else NodeAffinitySchedulingStrategy(node_id, soft=True),
         )
         .remote(spec, dispatcher)
     )
