@@ -26,10 +26,10 @@ from benchmarks._doubles import AllAtOnceModel, SleepingModel
 from tulip_actors import Agent, Tool
 from tulip_actors.core.calls import CallFinished, CallKey, CallKind, CallScope, ToolRequest
 from tulip_actors.core.frozen import FrozenDict
-from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.lane import BUSY_AT
 from tulip_actors.runtime.pickling import pack
+from tulip_actors.runtime.process_memory import settle_memory
 from tulip_actors.runtime.spawn import dispatcher_actor, this_job_id, this_node_id
 
 NAMESPACE = "tulip"
@@ -229,7 +229,7 @@ async def measure(repeats: int, kinds: Sequence[str], bounds: Bounds) -> None:
     """Print the figures."""
     async with Agent(SleepingModel(0.0), name="warm-up") as agent:
         await agent.arun("Hello.")  # starts Ray and the helpers
-    settle_collector()  # as an agent's actor does
+    settle_memory()  # as an agent's actor does
     port = Port(
         [
             Tool(_doubles.nothing),

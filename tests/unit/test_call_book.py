@@ -292,3 +292,20 @@ async def test_who_waits_for_calls_is_told_when_the_last_has_ended(bench: Bench)
     bench.book.finished(bench.begin(), GOOD)
     assert done.done()
     assert bench.book.with_ended(keys).done()
+
+
+async def test_f44_what_a_child_gave_is_not_kept_if_it_is_large(bench: Bench) -> None:
+    key = bench.submit()
+    parent = bench.begin()
+    bench.children(parent, 0)
+    large = ToolOutcome(result="x" * 1_000_000, value=b"x" * 1_000_000)
+    bench.book.finished(bench.begin(), large)
+    (child,) = await bench.book.children(parent, "ticket")
+    assert child.outcome == large
+    kept = bench.book.get(key.child(0))
+    assert isinstance(kept, Call)
+    assert kept.ended == CallFinished(kept.key, ToolOutcome())
+    bench.book.finished(parent, ASKS)
+    bench.submit(attempt=2)
+    bench.children(bench.begin(), 0)
+    assert bench.begin().key == key.child(0), "it is made again"

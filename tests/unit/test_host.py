@@ -583,6 +583,25 @@ async def test_ended_runs_are_kept_for_a_while_and_then_only_on_the_bus(
     await host.stop(0)
 
 
+async def test_f44_ended_runs_with_more_events_than_there_is_room_for_are_on_the_bus_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tulip_actors.host import run_host
+
+    monkeypatch.setattr(run_host, "ENDED_BYTES_KEPT", 10)
+    runnable = Waits()
+    runnable.go.set()
+    host, _ = host_of(runnable)
+    feed = host.start(RunRequest("run_1", "t", "x"))
+    await settled(feed)
+    assert len(feed) > 0
+    with pytest.raises(RunNotFound, match=r"run_1.*bus"):
+        host.follow("run_1")
+    with pytest.raises(RunNotFound):  # and is not run a second time
+        host.start(RunRequest("run_1", "t", "x"))
+    await host.stop(0)
+
+
 class CancelAt:
     """A fault point at which the run is cancelled at once."""
 

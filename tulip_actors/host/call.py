@@ -36,7 +36,8 @@ Ticket: TypeAlias = str
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call. `tries` are the bodies that were begun and ended badly."""
+    """One call. `tries` are the bodies that were begun and ended badly; `shed` is one of which the
+    outcome was too large to keep once it was told."""
 
     request: ToolRequest
     client_id: str
@@ -49,6 +50,7 @@ class Call:
     tries: int = 0
     ended: CallFinished | CallLost | None = None
     children: dict[int, Call] = field(default_factory=dict)
+    shed: bool = False
     waits: int = 0
     followers: list[Call] = field(default_factory=list)
     deadline: asyncio.TimerHandle | None = None

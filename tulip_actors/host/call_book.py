@@ -26,7 +26,7 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.host.call import Call, Ticket, Why, outcome_of
 from tulip_actors.host.call_queue import CallQueue, Limits
-from tulip_actors.host.shared_calls import SharedCalls
+from tulip_actors.host.shared_calls import SharedCalls, is_light
 
 RETRY_DELAY_S = 0.1
 RETRY_DELAY_MAX_S = 5.0
@@ -117,13 +117,14 @@ class CallBook:
         self, parent: Call, ticket: Ticket, requests: Sequence[ToolRequest]
     ) -> None:
         """Take the calls of a running body, and announce them. One that has ended is not made
-        again: a body that runs again is served what its children gave the first time."""
+        again: a body that runs again is served what its children gave the first time, unless that
+        was too large to keep."""
         waiting = self._tickets.setdefault(ticket, _Tickets())
         for request in requests:
             position = request.key.index[-1]
             waiting.open += 1
             known = parent.children.get(position)
-            if known is not None and isinstance(known.ended, CallFinished):
+            if known is not None and isinstance(known.ended, CallFinished) and not known.shed:
                 known.ticket = ticket
                 self._tell_ticket(known, known.ended.outcome)
                 continue
@@ -284,6 +285,8 @@ class CallBook:
         self._tell(call.client_id, _told(ended))
         if call.ticket is not None:
             self._tell_ticket(call, outcome_of(ended))
+        if call.parent is not None and not is_light(outcome_of(ended)):
+            call.shed, call.ended = True, CallFinished(call.key, ToolOutcome())
         if call.on_end:
             for listener in call.on_end:
                 listener()

@@ -30,6 +30,11 @@ class Feed:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def size_bytes(self) -> int:
+        """What its events take, packed."""
+        return sum(len(entry.packed) for entry in self._entries)
+
     def append(self, entries: Sequence[Emitted]) -> None:
         """Add entries and wake the readers."""
         self._entries.extend(entries)

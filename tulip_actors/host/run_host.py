@@ -20,7 +20,11 @@ from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.thread_lines import ThreadLines
 
 ENDED_RUNS_KEPT = 256
-"""Ended runs that can still be followed from their start; older ones are on the bus only."""
+ENDED_BYTES_KEPT = 64_000_000
+"""Ended runs that can still be followed from their start, and what their events may take; older
+ones are on the bus only."""
+FORGOTTEN_KEPT = 10_000
+"""Older runs of which the ids are known, so that none is started twice."""
 
 
 class RunHost:
@@ -44,7 +48,9 @@ class RunHost:
         self._lines = ThreadLines(ports.clock)
         self._active: dict[str, tuple[HostedRun, asyncio.Task[None]]] = {}
         self._later: dict[str, deque[HostedRun]] = {}
-        self._ended: OrderedDict[str, Feed] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[Feed, int]] = OrderedDict()
+        self._ended_bytes = 0
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
         self._background: list[asyncio.Task[None]] = []
         self._stopping = False
 
@@ -53,7 +59,9 @@ class RunHost:
 
         An answer to a run that another answer has just set going waits for the end of that segment.
         """
-        is_known = request.run_id in self._active or request.run_id in self._ended
+        is_known = any(
+            request.run_id in runs for runs in (self._active, self._ended, self._forgotten)
+        )
         if request.answer is None and is_known:
             return self.follow(request.run_id)
         if self._stopping:
@@ -82,10 +90,11 @@ class RunHost:
         if run_id in self._active:
             return self._active[run_id][0].feed
         if run_id in self._ended:
-            return self._ended[run_id]
+            return self._ended[run_id][0]
         raise RunNotFound(
             f"{self.runnable.name} does not know run {run_id}: it was never started here, or it "
-            f"ended more than {ENDED_RUNS_KEPT} runs ago (its events may still be on the bus)",
+            f"ended more than {ENDED_RUNS_KEPT} runs, or {ENDED_BYTES_KEPT // 1_000_000} MB of "
+            "events, ago (its events may still be on the bus)",
             run_id=run_id,
         )
 
@@ -173,10 +182,21 @@ class RunHost:
         except Exception as error:  # never leave anybody waiting
             store_failure = error
         del self._active[run.run_id]
-        self._ended[run.run_id] = run.feed
-        while len(self._ended) > ENDED_RUNS_KEPT:
-            self._ended.popitem(last=False)
+        self._keep(run)
         run.feed.close(result, failure or store_failure)
+
+    def _keep(self, run: HostedRun) -> None:
+        """Keep an ended run for those who come late; the oldest make room, and one too large for
+        it is not kept at all. Who follows a run now has it anyway."""
+        size_bytes = run.feed.size_bytes
+        self._ended[run.run_id] = (run.feed, size_bytes)
+        self._ended_bytes += size_bytes
+        while len(self._ended) > ENDED_RUNS_KEPT or self._ended_bytes > ENDED_BYTES_KEPT:
+            run_id, (_, freed_bytes) = self._ended.popitem(last=False)
+            self._ended_bytes -= freed_bytes
+            self._forgotten[run_id] = None
+        while len(self._forgotten) > FORGOTTEN_KEPT:
+            self._forgotten.popitem(last=False)
 
     async def _route_updates(self) -> None:
         async for batch in self._ports.executor.updates():

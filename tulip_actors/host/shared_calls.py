@@ -15,8 +15,9 @@ from tulip_actors.host.call import Call, outcome_of
 
 RESULTS_MAX = 10_000
 """Results that are kept for later calls of their threads."""
-VALUE_MAX_BYTES = 100_000
-"""The largest value that is kept with one; a larger one is shared only while its call runs."""
+LIGHT_MAX = 100_000
+"""Characters of text and bytes of value up to which a result is kept; a larger one is for those who
+wait for it now."""
 
 _Identity: TypeAlias = tuple[str, str, str]
 """Thread, tool, and arguments as text."""
@@ -48,7 +49,7 @@ class SharedCalls:
         none to share, are to be made."""
         identity = _identity(call.request)
         outcome = outcome_of(call.ended) if call.ended is not None else ToolOutcome()
-        if outcome.error is None and outcome.interrupt is None and _is_light(outcome.value):
+        if outcome.error is None and outcome.interrupt is None and is_light(outcome):
             self._results[identity] = outcome
             while len(self._results) > RESULTS_MAX:
                 self._results.popitem(last=False)
@@ -62,5 +63,8 @@ def _identity(request: ToolRequest) -> _Identity:
     return request.scope.thread_id, request.tool_name, canonical(request.arguments)
 
 
-def _is_light(value: object) -> bool:
-    return not isinstance(value, bytes) or len(value) <= VALUE_MAX_BYTES
+def is_light(outcome: ToolOutcome) -> bool:
+    """Whether a result may be kept for later. Within one process values are objects, and count
+    nothing."""
+    value_bytes = len(outcome.value) if isinstance(outcome.value, bytes) else 0
+    return value_bytes + len(outcome.result or "") <= LIGHT_MAX

@@ -13,7 +13,7 @@ tool_worker    a process that runs bodies; `worker_children` makes the calls of 
 start_marks    which bodies have begun, readable after a kill
 memory_watch   the bound on what one call may use
 cluster_size   nodes and resources, as far as they decide how many workers make sense
-collector      the cyclic collector in processes that are ours alone
+process_memory how the processes that are ours alone use memory
 services       bus, records and the list of hosts, once per cluster
 failures       Ray's exceptions as ours
 pickling       the one place that pickles, for use within a cluster only

@@ -35,10 +35,10 @@ from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.memory.backends.memory import MemoryCheckpointer
 from tulip_actors.models.registry import get_model
 from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
-from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import pack, pack_outcome, unpack
+from tulip_actors.runtime.process_memory import settle_memory
 from tulip_actors.runtime.service_clients import ClusterBusLog, ClusterRunStore
 
 POLL_S = 10.0
@@ -95,7 +95,7 @@ class AgentActor:
     """A `RunHost` with an address."""
 
     def __init__(self, packed: bytes, id: str, name: str, namespace: str) -> None:
-        settle_collector()
+        settle_memory()
         self._packed = packed
         self._id = id
         self._name = name

@@ -23,8 +23,8 @@ from tulip_actors.core.defaults import RandomIds
 from tulip_actors.host.call import Why, child_requests
 from tulip_actors.host.call_book import CallBook
 from tulip_actors.runtime.cluster_size import ClusterSize
-from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.lanes import Lanes
+from tulip_actors.runtime.process_memory import settle_memory
 from tulip_actors.runtime.tool_work import (
     CancelSeen,
     ChildCalls,
@@ -69,7 +69,7 @@ class Dispatcher:
     def __init__(self) -> None:
         from tulip_actors.runtime.spawn import tool_worker
 
-        settle_collector()
+        settle_memory()
         self.incarnation = RandomIds().new("dispatcher")
         self._clients: dict[str, _Client] = {}
         self._size = ClusterSize()

@@ -15,6 +15,7 @@ from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.memory.run_store import RecordLog
 from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
+from tulip_actors.runtime.process_memory import settle_memory
 
 WRITES = frozenset({"acquire", "renew", "release", "append"})
 """What may come in a bundle. None of them waits."""
@@ -50,6 +51,7 @@ class Services:
     """Bus, records and hosts of one namespace. All methods are coroutines on one event loop."""
 
     def __init__(self) -> None:
+        settle_memory()
         self._bus = MemoryBusLog()
         self._records = RecordLog[bytes]()
         self._hosts: dict[str, HostEntry] = {}

@@ -21,9 +21,9 @@ from ray.exceptions import RayError
 
 from tulip_actors.core.calls import CallKind, ToolOutcome
 from tulip_actors.errors import TulipError
-from tulip_actors.runtime.collector import settle_collector
 from tulip_actors.runtime.memory_watch import memory_watch
 from tulip_actors.runtime.pickling import pack, unpack
+from tulip_actors.runtime.process_memory import settle_memory
 from tulip_actors.runtime.start_marks import StartMarks
 from tulip_actors.runtime.tool_work import (
     CancelSeen,
@@ -52,7 +52,7 @@ LINGER_S = 0.003
 
 def serve(spec: WorkerSpec, dispatcher: Any) -> None:
     """Work for a dispatcher until it says to leave, or is gone."""
-    settle_collector()
+    settle_memory()
     link = Link(spec, dispatcher)
     bodies: Bodies = Coroutines(link) if spec.kind is CallKind.ASYNC else PlainBodies(link)
     with memory_watch(spec.memory_bytes, link.exceeded):
