@@ -32,6 +32,7 @@ class serving:  # noqa: N801  # used like a function: `with serving(run)`
 
     def __exit__(self, *_: object) -> None:
         _SERVED.reset(self._before)
+        del self._before  # it knows the context that knows this
 
 
 _SERVED: ContextVar[serving | None] = ContextVar("tulip_served", default=None)

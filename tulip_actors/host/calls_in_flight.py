@@ -26,11 +26,10 @@ _ENDS = (CallFinished, CallLost)
 
 
 class CallsInFlight:
-    """The calls of one run. `hear` is told what bodies report, in order with their ends."""
+    """The calls of one run."""
 
-    def __init__(self, executor: ToolExecutor, hear: Callable[[CallReport], None]) -> None:
+    def __init__(self, executor: ToolExecutor) -> None:
         self.executor = executor
-        self.hear = hear
         self.followed: dict[CallKey, MadeCalls] = {}
 
     def deliver(self, update: ToolUpdate) -> None:
@@ -46,12 +45,19 @@ class CallsInFlight:
 class MadeCalls:
     """Calls that were made together: entered, iterated to their last end, and left.
 
-    Left before that end, they are cancelled. Written and read on one event loop. Not an async
+    `hear` is told what bodies report, in order with their ends. Left before that end, they are
+    cancelled. Written and read on one event loop. Not an async
     generator, whose registration with the event loop costs more than all that happens here.
     """
 
-    def __init__(self, calls: CallsInFlight, requests: Sequence[ToolRequest]) -> None:
+    def __init__(
+        self,
+        calls: CallsInFlight,
+        requests: Sequence[ToolRequest],
+        hear: Callable[[CallReport], None],
+    ) -> None:
         self._calls = calls
+        self._hear = hear
         self._requests = requests
         self._keys = [request.key for request in requests]
         self._pending = set(self._keys)
@@ -81,7 +87,7 @@ class MadeCalls:
                 await self._waiting
             update = self._updates.popleft()
             if isinstance(update, _REPORTS):
-                self._calls.hear(update)
+                self._hear(update)
                 continue
             if isinstance(update, _ENDS):
                 self._pending.discard(update.key)

@@ -49,6 +49,7 @@ class Feed:
                 return
             self._result, self._error, self._closed = result, error, True
         self._tell()
+        self._listeners.clear()  # they know the feed: without them it goes with its last reader
         self._waiting_for_more.wake()
         self._waiting_for_the_end.wake()
 

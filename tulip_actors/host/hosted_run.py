@@ -99,7 +99,7 @@ class HostedRun:
         self._watchers = Watchers()
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
-        self._calls = CallsInFlight(ports.executor, self._hear)
+        self._calls = CallsInFlight(ports.executor)
         self.deliver = self._calls.deliver
         self._lines = lines
         self._place: Place | None = None
@@ -298,7 +298,7 @@ class HostedRun:
 
     def call_tools(self, requests: Sequence[ToolRequest]) -> MadeCalls:
         """See `RunContext`."""
-        return MadeCalls(self._calls, requests)
+        return MadeCalls(self._calls, requests, self._hear)
 
     def _hear(self, report: CallReport) -> None:
         """What a body tells. Taken where its call is followed, so in order with what becomes of it,
@@ -377,7 +377,10 @@ class HostedRun:
         self._conducting = conducting
         if self._stopped:
             conducting.cancel()
-        return await conducting
+        try:
+            return await conducting
+        finally:
+            self._conducting = None  # its context knows this run, which would wait for a collector
 
     def cancel(self, *, at_once: bool) -> None:
         """Set the flag, or stop what is conducted. Once that has ended there is nothing to stop.
