@@ -205,6 +205,28 @@ async def test_a_parent_that_demands_all_cpus_does_not_starve_its_children() -> 
         assert result.tool_executions[0].result == "3"
 
 
+@tool(num_cpus=2)
+async def hungry_waiter(n: int, ctx: ToolContext) -> int:
+    """The same as a coroutine."""
+    return sum(await ctx.map(hungry, range(n)))  # type: ignore[arg-type]
+
+
+@tool(kind="cpu")
+def computes(n: int, ctx: ToolContext) -> int:
+    """Calls itself, each time with a CPU and a process of its own."""
+    return 1 + ctx.call_sync(computes, n - 1) if n else 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("name", "n", "result"), [("hungry_waiter", 4, "6"), ("computes", 5, "5")])
+async def test_c22_calls_that_go_alone_give_their_cpus_back_while_they_wait_for_others(
+    name: str, n: int, result: str
+) -> None:
+    model = ScriptedModel([tool_call(name, n=n), tool_call(name, n=n), "done"])
+    async with Agent(model, [hungry_waiter, computes], runtime="ray") as agent:
+        done = await within(agent.arun("x"), 60)
+        assert [one.result for one in done.tool_executions] == [result] * 2
+
+
 async def test_a_demand_that_no_node_meets_does_not_hold_up_others(player: Agent) -> None:
     @tool(resources={"unobtainium": 1})
     def never() -> None:

@@ -123,6 +123,7 @@ class Lanes:
             worker.idle_since_s = time.monotonic()
             worker.lane.failed_starts = 0
             self._fill()
+            self._rests(worker)  # others may have done what it was begun for
         while not (worker.calls or worker.cancels or worker.leaving):
             worker.wake.clear()
             await worker.wake.wait()
@@ -206,20 +207,17 @@ class Lanes:
         if not lane.checked:
             self._check(lane)
             return
-        ready = [worker for worker in lane.workers.values() if worker.takes_calls]
-        loads = {worker.spec.id: worker.busy for worker in ready}
+        loads = {one: one.busy for one in lane.workers.values() if one.takes_calls}
         total = sum(loads.values()) + len(lane.queue)
         self._grow(lane, total)
         at_once = min(lane.busy_at, max(lane.share_least, -(-total // max(1, len(lane.workers)))))
-        while ready:
-            worker = min(ready, key=lambda one: loads[one.spec.id])
-            if loads[worker.spec.id] >= at_once or not worker.free:
-                break
+        while open_ := [one for one in loads if one.free and loads[one] < at_once]:
+            worker = min(open_, key=loads.__getitem__)
             call = self.book.begin(lane.queue)
             if call is None:
                 break
             self._hand(worker, call)
-            loads[worker.spec.id] += 1
+            loads[worker] += 1
 
     def _hand(self, worker: Worker, call: Call) -> None:
         place = worker.free.pop()
