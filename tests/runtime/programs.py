@@ -122,17 +122,24 @@ def own_ray() -> object:
     return asyncio.run(main())
 
 
-@tool
-def stays_a_moment(n: int) -> int:
-    """Keep a thread busy."""
-    time.sleep(0.3)
-    return n
+NODES = 4
 
 
 @tool
-async def spreads(items: int, ctx: ToolContext) -> int:
+def meets(folder: str) -> None:
+    """Wait until a call of every node is here."""
+    import ray
+
+    (Path(folder) / ray.get_runtime_context().get_node_id()).touch()
+    ends_s = time.monotonic() + 60
+    while len(list(Path(folder).iterdir())) < NODES and time.monotonic() < ends_s:
+        time.sleep(0.02)
+
+
+@tool
+async def spreads(folder: str, items: int, ctx: ToolContext) -> int:
     """One map over many items."""
-    return len(await ctx.map(stays_a_moment, range(items)))
+    return len(await ctx.map(meets, [folder] * items))
 
 
 @tool(resources={"disk": 1})
@@ -167,17 +174,20 @@ def four_nodes(folder: str) -> object:
         example = load(Path(__file__).parents[2] / "examples" / "audit_team.py")
         for module in example.modules:
             by_value(module)
+        calls = [
+            ("spreads", {"folder": tempfile.mkdtemp(), "items": 64}),
+            *[("needs_the_disk", {})] * 4,
+        ]
+        async with Agent(
+            FunctionModel(play), [spreads, meets, needs_the_disk], name="spread"
+        ) as agent:
+            again = await collected(agent.run(script(calls, "done")), 90)
+        placed = [event for event in again if isinstance(event, ToolCompleteEvent)]
         job = example.job(Path(folder), FunctionModel(answer))
         events = await collected(job.team.run(job.task, metadata=job.metadata), 150)
         completes = [event for event in events if isinstance(event, ToolCompleteEvent)]
         end = events[-1]
         await job.team.stop()
-        calls = [("spreads", {"items": 64}), *[("needs_the_disk", {})] * 4]
-        async with Agent(
-            FunctionModel(play), [spreads, stays_a_moment, needs_the_disk], name="spread"
-        ) as agent:
-            again = await collected(agent.run(script(calls, "done")), 60)
-        placed = [event for event in again if isinstance(event, ToolCompleteEvent)]
         return {
             "map": sorted({event.node_id or "" for event in placed if event.parent_call_id}),
             "disk": sorted({e.node_id or "" for e in placed if e.tool_name == "needs_the_disk"}),
@@ -190,7 +200,7 @@ def four_nodes(folder: str) -> object:
         }
 
     try:
-        return asyncio.run(asyncio.wait_for(main(), 200))
+        return asyncio.run(asyncio.wait_for(main(), 190))
     finally:
         import ray
 
