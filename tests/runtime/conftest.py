@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,3 +19,9 @@ def agent(runtime: str) -> Iterator[Agent]:
     made = Agent(FunctionModel(play), ALL_TOOLS, "Play.", name="player", runtime=runtime)
     yield made
     asyncio.run(made.stop())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Where bodies leave their lines."""
+    return tmp_path / "log"

@@ -11,17 +11,20 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tulip_actors import ToolContext, tool
+from tests.runtime.support import script, within
+from tulip_actors import Agent, ToolContext, ToolExecution, tool
 
 FOREVER_S = 999
+NEVER_S = 9e9
+"""When a body has ended that has not."""
 
 
 class Body(NamedTuple):
-    """One execution of a body, from its log. `ended_at_s` is infinite for one that never ended."""
+    """One execution of a body, from its log. `ended_at_s` is `NEVER_S` for one that did not end."""
 
     pid: int
     began_at_s: float
@@ -49,7 +52,9 @@ def bodies(log: Path) -> list[Body]:
     found: dict[str, Body] = {}
     for line in log.read_text().splitlines() if log.exists() else ():
         pid, began, *ended = line.split()
-        found[f"{pid} {began}"] = Body(int(pid), float(began), float(ended[0]) if ended else 9e9)
+        found[f"{pid} {began}"] = Body(
+            int(pid), float(began), float(ended[0]) if ended else NEVER_S
+        )
     return list(found.values())
 
 
@@ -62,6 +67,11 @@ def most_at_once(executions: list[Body]) -> int:
         running += change
         most = max(most, running)
     return most
+
+
+async def executions(agent: Agent, *calls: tuple[str, dict[str, Any]]) -> Sequence[ToolExecution]:
+    """What became of the calls of one turn."""
+    return (await within(agent.arun(script(list(calls), "done")), 60)).tool_executions
 
 
 def tries(log: str) -> int:
@@ -301,7 +311,46 @@ async def maps_over_megabytes(items: int, ctx: ToolContext) -> int:
     return total
 
 
+class Spoiled:
+    """A value that cannot be taken apart."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise ValueError("it fell apart")
+
+
+@tool
+def spoils() -> object:
+    """Return what cannot travel."""
+    return Spoiled()
+
+
+@tool
+async def spoils_as_coroutine() -> object:
+    """The same as a coroutine."""
+    return Spoiled()
+
+
+@tool
+async def takes_spoiled(ctx: ToolContext) -> list[str]:
+    """Ask other calls for it."""
+    plain = await ctx.map(spoils, [{}], return_exceptions=True)
+    other = await ctx.map(spoils_as_coroutine, [{}], return_exceptions=True)
+    return [type(value).__name__ for value in (*plain, *other)]
+
+
+@tool(num_cpus=0.5)
+async def cleans_up_alone(log: str) -> str:
+    """A coroutine with a process of its own that waits, and cleans up."""
+    with logged(log):
+        await asyncio.sleep(FOREVER_S)
+        return "never"
+
+
 POLICY_TOOLS = [
+    spoils,
+    spoils_as_coroutine,
+    takes_spoiled,
+    cleans_up_alone,
     gives_a_megabyte,
     maps_over_megabytes,
     flaky,

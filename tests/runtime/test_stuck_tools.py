@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.runtime.policy_tools import POLICY_TOOLS, bodies
+from tests.runtime.policy_tools import NEVER_S, POLICY_TOOLS, bodies, executions
 from tests.runtime.support import eventually, play, script, within
-from tulip_actors import Agent, ToolExecution
+from tulip_actors import Agent
 from tulip_actors.testing import FunctionModel
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -28,17 +27,6 @@ def worker(ray_cluster: str) -> Iterator[Agent]:
     made = Agent(FunctionModel(play), POLICY_TOOLS, name="worker", runtime="ray")
     yield made
     asyncio.run(made.stop())
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """Where bodies leave their lines."""
-    return tmp_path / "log"
-
-
-async def executions(agent: Agent, *calls: tuple[str, dict[str, Any]]) -> Sequence[ToolExecution]:
-    """What became of the calls of one turn."""
-    return (await within(agent.arun(script(list(calls), "done")), 60)).tool_executions
 
 
 def is_gone(pid: int) -> bool:
@@ -65,9 +53,9 @@ async def test_f15_the_siblings_of_a_stuck_plain_call_are_not_harmed(
     stuck, *others = await executions(worker, ("sleeps_on", {"log": str(log)}), *[rest] * 6)
     assert "timed out" in (stuck.error or "")
     assert [one.result for one in others] == ["rested"] * 6
-    ends = [body for body in bodies(log) if body.ended_at_s > 1e9]
     assert len(bodies(log)) == 7
-    await eventually(lambda: is_gone(ends[0].pid), "the stuck one's process is gone", SOON_S)
+    (left,) = [body for body in bodies(log) if body.ended_at_s == NEVER_S]
+    await eventually(lambda: is_gone(left.pid), "the stuck one's process is gone", SOON_S)
 
 
 async def test_c44_a_body_whose_process_dies_is_lost_and_not_called_again(
@@ -125,3 +113,18 @@ async def test_f15_stuck_calls_in_a_row_leave_nothing_behind(worker: Agent, log:
     pids = {body.pid for body in bodies(log)}
     assert len(bodies(log)) == 5
     await eventually(lambda: all(map(is_gone, pids)), "their processes are gone", SOON_S)
+
+
+async def test_a_value_that_cannot_be_taken_apart_is_an_error_of_its_call(worker: Agent) -> None:
+    (done,) = await executions(worker, ("takes_spoiled", {}))
+    assert done.result in ('["ToolError","ToolError"]', '["ToolError", "ToolError"]')
+
+
+async def test_f13_a_coroutine_with_a_process_of_its_own_may_clean_up_too(
+    worker: Agent, log: Path
+) -> None:
+    handle = worker.start(script([("cleans_up_alone", {"log": str(log)})], "never"))
+    await eventually(lambda: bool(bodies(log)), "the body has begun")
+    handle.cancel()
+    assert (await within(handle.result())).stop_reason == "cancelled"
+    assert bodies(log)[0].ended_at_s < NEVER_S

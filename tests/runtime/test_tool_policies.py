@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.runtime.policy_tools import POLICY_TOOLS, bodies, most_at_once, narrow, rests
+from tests.runtime.policy_tools import (
+    NEVER_S,
+    POLICY_TOOLS,
+    bodies,
+    executions,
+    most_at_once,
+    narrow,
+    rests,
+)
 from tests.runtime.support import collected, eventually, play, script, within
-from tulip_actors import Agent, ToolCompleteEvent, ToolExecution, ToolProgressEvent
+from tulip_actors import Agent, ToolCompleteEvent, ToolProgressEvent
 from tulip_actors.testing import FunctionModel
 
 
@@ -21,17 +28,6 @@ def worker(runtime: str) -> Iterator[Agent]:
     made = Agent(FunctionModel(play), POLICY_TOOLS, name="worker", runtime=runtime)
     yield made
     asyncio.run(made.stop())
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """Where bodies leave their lines."""
-    return tmp_path / "log"
-
-
-async def executions(agent: Agent, *calls: tuple[str, dict[str, Any]]) -> Sequence[ToolExecution]:
-    """What became of the calls of one turn."""
-    return (await within(agent.arun(script(list(calls), "done")), 60)).tool_executions
 
 
 @pytest.mark.parametrize("name", ["flaky", "aflaky"])
@@ -69,7 +65,7 @@ async def test_a_plain_body_sees_that_it_was_cancelled(worker: Agent, log: Path)
     await eventually(lambda: bool(bodies(log)), "the body has begun")
     handle.cancel()
     assert (await within(handle.result())).stop_reason == "cancelled"
-    await eventually(lambda: bodies(log)[0].ended_at_s < 9e9, "the body has ended by itself")
+    await eventually(lambda: bodies(log)[0].ended_at_s < NEVER_S, "the body has ended by itself")
 
 
 async def test_c35_a_tools_bound_holds_over_all_runs_of_its_agent(worker: Agent, log: Path) -> None:
@@ -144,4 +140,6 @@ async def test_c22_a_map_takes_items_from_its_iterator_as_calls_end(
 async def test_c22_a_map_that_is_left_early_stops_the_rest(worker: Agent, log: Path) -> None:
     (done,) = await executions(worker, ("leaves_a_map_early", {"log": str(log)}))
     assert done.result == "0: rested"
-    await eventually(lambda: all(b.ended_at_s < 9e9 for b in bodies(log)), "the other has ended")
+    await eventually(
+        lambda: all(b.ended_at_s < NEVER_S for b in bodies(log)), "the other has ended"
+    )

@@ -163,6 +163,47 @@ async def test_a_call_that_was_handed_on_and_not_begun_is_the_next(bench: Bench)
     assert bench.told == []
 
 
+async def test_a_stopped_call_that_was_not_begun_does_not_come_back(bench: Bench) -> None:
+    key = bench.submit()
+    call = bench.begin()
+    bench.book.stop(call, Why.CANCELLED)
+    bench.book.put_back(call)
+    assert bench.book.begin(bench.queue) is None
+    assert [(one, outcome.error) for one, outcome in bench.ends] == [(key, "cancelled")]  # type: ignore[union-attr]
+
+
+async def test_another_try_comes_after_the_children_of_the_last_and_knows_no_failure_of_them(
+    bench: Bench,
+) -> None:
+    key = bench.submit(retries=1)
+    parent = bench.begin()
+    bench.children(parent, 0, 1, 2)
+    good, bad, open_ = bench.begin(), bench.begin(), bench.begin()
+    bench.book.finished(good, GOOD)
+    bench.book.finished(bad, BAD)
+    bench.book.finished(parent, BAD)
+    await later()
+    assert bench.book.begin(bench.queue) is None, "a child is still there"
+    assert bench.stopped == [(key.child(2), Why.CANCELLED)]
+    bench.book.finished(open_, BAD)
+    await later()
+    again = bench.begin()
+    assert (again.key, again.attempt) == (key, 2)
+    bench.children(again, 0, 1, 2)
+    assert [bench.begin().key, bench.begin().key] == [key.child(1), key.child(2)]
+    assert bench.book.begin(bench.queue) is None
+
+
+async def test_who_waits_for_a_map_that_is_abandoned_does_so_no_more(bench: Bench) -> None:
+    bench.submit()
+    parent = bench.begin()
+    bench.children(parent, 0)
+    waiting = asyncio.ensure_future(bench.book.children(parent, "ticket"))
+    await later()
+    bench.book.abandon(parent, "ticket")
+    assert await asyncio.wait_for(waiting, 10) == []
+
+
 async def test_a_call_that_waits_is_cancelled_at_once_and_one_that_runs_is_told(
     bench: Bench,
 ) -> None:
@@ -286,12 +327,16 @@ async def test_more_calls_than_may_wait_are_refused(
 
 async def test_who_waits_for_calls_is_told_when_the_last_has_ended(bench: Bench) -> None:
     keys = [bench.submit(0), bench.submit(1)]
-    done = bench.book.with_ended([*keys, CallKey("never", 0, 0)])
-    bench.book.finished(bench.begin(), GOOD)
+    running = [bench.begin(), bench.begin()]
+    done = asyncio.ensure_future(bench.book.cancel([*keys, CallKey("never", 0, 0)]))
+    await later()
+    assert bench.stopped == [(key, Why.CANCELLED) for key in keys]
+    bench.book.finished(running[0], BAD)
+    await later()
     assert not done.done()
-    bench.book.finished(bench.begin(), GOOD)
-    assert done.done()
-    assert bench.book.with_ended(keys).done()
+    bench.book.finished(running[1], BAD)
+    await asyncio.wait_for(done, 10)
+    await asyncio.wait_for(bench.book.cancel(keys), 10)
 
 
 async def test_f44_what_a_child_gave_is_not_kept_if_it_is_large(bench: Bench) -> None:

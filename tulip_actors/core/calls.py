@@ -118,7 +118,8 @@ MAX_RESULT_CHARS = 100_000
 class ToolPolicy:
     """How a tool's calls are made, and what may be done about one that goes wrong.
 
-    `idempotent` calls of a thread share one execution when their arguments are equal. `timeout_s`
+    `is_async`: the body is a coroutine, whatever its kind, and can be told to end. `idempotent`
+    calls of a thread share one execution when their arguments are equal. `timeout_s`
     counts from the start of the body, `retries` are further tries after an error that
     the tool raised or after a lost worker, `max_concurrency` bounds the tool's calls in flight for
     one agent over all its runs. Of a text longer than `max_result_chars` a model sees head and
@@ -127,6 +128,7 @@ class ToolPolicy:
 
     kind: CallKind = CallKind.PLAIN
     demand: ToolDemand = NO_DEMAND
+    is_async: bool = False
     idempotent: bool = False
     timeout_s: float | None = None
     cancel_grace_s: float = CANCEL_GRACE_S

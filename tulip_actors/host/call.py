@@ -102,5 +102,6 @@ def outcome_of(ended: CallFinished | CallLost) -> ToolOutcome:
     if isinstance(ended, CallFinished):
         return ended.outcome
     return ToolOutcome(
-        error=f"the worker died while it ran: {ended.reason}", error_type="tool_lost"
+        error=f"the worker died while it ran: {ended.reason}; its effect may have happened",
+        error_type="tool_lost",
     )

@@ -1,7 +1,7 @@
 """The lives of tool calls: waiting, running, ended; who waits for them; what their policy allows.
 
 What may live here: decisions that hold wherever bodies run. It is told what happened and says what
-to do next; it awaits nothing and starts nothing itself. `Bodies` is how it reaches what does.
+to do next; it starts no body itself. `Bodies` is how it reaches what does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from tulip_actors.core.calls import (
@@ -80,9 +81,6 @@ class CallBook:
         self._tickets: dict[Ticket, _Tickets] = {}
         self._queued = 0
         self._shared = SharedCalls()
-
-    def __contains__(self, key: CallKey) -> bool:
-        return key in self._calls
 
     def get(self, key: CallKey) -> Call | None:
         """A call that is known."""
@@ -186,9 +184,14 @@ class CallBook:
         self._tell(call.client_id, mark)
 
     def put_back(self, call: Call) -> None:
-        """A call was handed on and provably not begun: it is the next of its queue."""
-        if call.ended is None and call.running:
-            self._rest(call)
+        """A call was handed on and provably not begun: it is the next of its queue, unless it was
+        stopped meanwhile."""
+        if call.ended is not None or not call.running:
+            return
+        self._rest(call)
+        if call.why is not None:
+            self._end_with_children(call, CallFinished(call.key, _stopped(call, ToolOutcome())))
+        else:
             self._queue(call, first=True)
             self._bodies.fill()
 
@@ -220,12 +223,21 @@ class CallBook:
         self._end(call, CallFinished(call.key, ToolOutcome(error=error, error_type=error_type)))
 
     def _again(self, call: Call) -> None:
-        """Another try, a while later."""
+        """Another try, a while after the children that the last one left. It is served what they
+        gave, but no failure: that is what it is to try again."""
+
+        def later() -> None:
+            for position, child in list(call.children.items()):
+                if child.ended is None or outcome_of(child.ended).error is not None:
+                    self._forget(child)
+                    del call.children[position]
+            delay_s = min(RETRY_DELAY_S * 2 ** (call.tries - 1), RETRY_DELAY_MAX_S)
+            loop = asyncio.get_running_loop()
+            loop.call_later(delay_s * random.uniform(0.5, 1.0), self._queue_again, call)
+
         call.tries += 1
         self._rest(call)
-        delay_s = min(RETRY_DELAY_S * 2 ** (call.tries - 1), RETRY_DELAY_MAX_S)
-        loop = asyncio.get_running_loop()
-        loop.call_later(delay_s * random.uniform(0.5, 1.0), self._queue_again, call)
+        self._after_children(call, later)
         self._bodies.fill()
 
     def _queue_again(self, call: Call) -> None:
@@ -256,21 +268,14 @@ class CallBook:
         if not call.children:
             self._end(call, ended)
             return
-        open_ = [one for one in call.below() if one.ended is None]
-        if not open_:
-            self._end(call, ended)
-            return
         self._rest(call)
-        left = len(open_)
+        self._after_children(call, partial(self._end, call, ended))
 
-        def one_less() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                self._end(call, ended)
-
+    def _after_children(self, call: Call, then: Callable[[], None]) -> None:
+        """Stop the open children of a call that does not run any more, and go on after them."""
+        open_ = [one for one in call.below() if one.ended is None]
+        _when_all_ended(open_, then)
         for child in open_:
-            child.on_end.append(one_less)
             self.stop(child, Why.CANCELLED)
 
     def _end(self, call: Call, ended: CallFinished | CallLost) -> None:
@@ -333,8 +338,11 @@ class CallBook:
             self.limits.take(parent.request)
 
     def abandon(self, parent: Call, ticket: Ticket) -> None:
-        """Nobody waits for the children of a `map` any more."""
-        self._tickets.pop(ticket, None)
+        """The body does not want the children of a `map` any more; who waits for it is told so."""
+        waiting = self._tickets.pop(ticket, None)
+        if waiting is not None:
+            waiting.open = 0
+            waiting.wake.set()
         for child in list(parent.children.values()):
             if child.ticket == ticket and child.ended is None:
                 child.ticket = None
@@ -364,24 +372,16 @@ class CallBook:
     def _overdue(self, call: Call) -> None:
         self.stop(call, Why.TIMEOUT)
 
-    def with_ended(self, keys: Iterable[CallKey]) -> asyncio.Future[None]:
-        """Done when the calls have ended."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def cancel(self, keys: Iterable[CallKey]) -> None:
+        """Stop calls and their children; returns when they have ended, after their grace at the
+        latest."""
         known = [call for key in keys if (call := self._calls.get(key)) is not None]
         open_ = [call for call in known if call.ended is None]
-        left = len(open_)
-
-        def one_less() -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0 and not done.done():
-                done.set_result(None)
-
+        ended = asyncio.Event()
+        _when_all_ended(open_, ended.set)
         for call in open_:
-            call.on_end.append(one_less)
-        if not open_:
-            done.set_result(None)
-        return done
+            self.stop(call, Why.CANCELLED)
+        await ended.wait()
 
     # what is known
 
@@ -428,6 +428,22 @@ class CallBook:
             for child in call.below():
                 self._calls.pop(child.key, None)
             call.children = {}
+
+
+def _when_all_ended(calls: Sequence[Call], then: Callable[[], None]) -> None:
+    """Do something when the last of the calls has ended; at once if there is none."""
+    left = len(calls)
+
+    def one_less() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    for call in calls:
+        call.on_end.append(one_less)
+    if not calls:
+        then()
 
 
 def _may_try_again(call: Call, outcome: ToolOutcome) -> bool:

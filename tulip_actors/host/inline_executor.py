@@ -26,7 +26,7 @@ from tulip_actors.core.calls import (
 )
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.errors import ToolError
-from tulip_actors.host.call import Call, Why, child_requests
+from tulip_actors.host.call import Call, child_requests
 from tulip_actors.host.call_book import CallBook
 from tulip_actors.host.call_queue import CallQueue
 from tulip_actors.host.portal import running_loop
@@ -99,12 +99,7 @@ class InlineExecutor:
 
     async def cancel(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
-        ended = self._book.with_ended(keys)
-        for key in keys:
-            call = self._book.get(key)
-            if call is not None:
-                self._book.stop(call, Why.CANCELLED)
-        await ended
+        await self._book.cancel(keys)
 
     def release(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
@@ -136,9 +131,8 @@ class InlineExecutor:
         if task is None:
             return
         task.cancel()
-        if call.request.policy.timeout_s is not None or call.why is Why.CANCELLED:
-            grace_s = call.request.policy.cancel_grace_s
-            asyncio.get_running_loop().call_later(grace_s, self._book.give_up, call)
+        grace_s = call.request.policy.cancel_grace_s
+        asyncio.get_running_loop().call_later(grace_s, self._book.give_up, call)
 
     # one body
 

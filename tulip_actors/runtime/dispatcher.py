@@ -20,7 +20,7 @@ import ray
 
 from tulip_actors.core.calls import CallKey, CallStatus, ToolUpdate
 from tulip_actors.core.defaults import RandomIds
-from tulip_actors.host.call import Why, child_requests
+from tulip_actors.host.call import child_requests
 from tulip_actors.host.call_book import CallBook
 from tulip_actors.runtime.cluster_size import ClusterSize
 from tulip_actors.runtime.lanes import Lanes
@@ -131,20 +131,11 @@ class Dispatcher:
     async def cancel(self, keys: Sequence[CallKey]) -> None:
         """Stop calls and their children; returns when they have ended, after their grace at the
         latest."""
-        ended = self._book.with_ended(keys)
-        for key in keys:
-            call = self._book.get(key)
-            if call is not None:
-                self._book.stop(call, Why.CANCELLED)
-        await ended
+        await self._book.cancel(keys)
 
     async def release(self, keys: bytes) -> None:
         """The outcomes are recorded and need not be kept."""
         self._book.release(unpacked(keys))
-
-    async def queued(self) -> int:
-        """Calls that wait for a place."""
-        return self._book.queued
 
     # workers
 

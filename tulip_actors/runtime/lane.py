@@ -84,6 +84,7 @@ class Lane:
     queue: CallQueue
     workers: dict[str, Worker] = field(default_factory=dict)
     failed_starts: int = 0
+    checking: bool = False
     checked: bool = False
 
     @property

@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -103,7 +103,7 @@ class Lanes:
         grace_s = call.request.policy.cancel_grace_s
         if call.why is Why.CANCELLED:
             later(grace_s, self._leave_behind, worker, number)
-        elif call.request.policy.kind is CallKind.ASYNC:
+        elif call.request.policy.is_async:
             later(min(UNSEEN_S, grace_s), self._unseen, call, worker, number)
             later(grace_s, self._leave_behind, worker, number)
         else:
@@ -159,11 +159,6 @@ class Lanes:
             worker.death = (
                 f"it grew by {grown_bytes:,} bytes, its memory is {worker.spec.memory_bytes:,}"
             )
-
-    @property
-    def count(self) -> int:
-        """Workers that have begun and not ended."""
-        return len(self._workers)
 
     def end_idle(self) -> None:
         """Let workers go that had nothing to do for a while."""
@@ -352,18 +347,22 @@ class Lanes:
         if not lane.alone:
             lane.checked = True
             self._fill_lane(lane)
-        elif not any(task.get_name() == str(id(lane)) for task in self._tasks):
-            self._spawn(self._find_nodes(lane), str(id(lane)))
+        elif not lane.checking:
+            lane.checking = True
+            self._spawn(self._find_nodes(lane))
 
     async def _find_nodes(self, lane: Lane) -> None:
         ends_s = time.monotonic() + INFEASIBLE_S
-        while not await self._size.can_meet(lane.demand):
-            if time.monotonic() > ends_s:
-                self._refuse(lane, self._size.missing(lane.demand))
-                return
-            await asyncio.sleep(INFEASIBLE_S / 10)
-        lane.checked = True
-        self.fill()
+        try:
+            while not await self._size.can_meet(lane.demand):
+                if time.monotonic() > ends_s:
+                    self._refuse(lane, self._size.missing(lane.demand))
+                    return
+                await asyncio.sleep(INFEASIBLE_S / 10)
+            lane.checked = True
+        finally:
+            lane.checking = False
+            self.fill()
 
     def _refuse(self, lane: Lane, error: str) -> None:
         """End the calls that wait in a lane: they cannot be made."""
@@ -371,8 +370,8 @@ class Lanes:
         while (call := self.book.begin(lane.queue)) is not None:
             self.book.refused(call, error, "config")
 
-    def _spawn(self, work: Any, name: str | None = None) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

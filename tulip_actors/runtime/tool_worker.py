@@ -8,19 +8,19 @@ own talks to the dispatcher, so that no body keeps it waiting.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import ray
 from ray.exceptions import RayError
 
 from tulip_actors.core.calls import CallKind, ToolOutcome
-from tulip_actors.errors import TulipError
 from tulip_actors.runtime.memory_watch import memory_watch
 from tulip_actors.runtime.pickling import pack, unpack
 from tulip_actors.runtime.process_memory import settle_memory
@@ -42,6 +42,7 @@ from tulip_actors.tools.children import ChildCaller
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.invoke import Stopwatch, run_async, run_plain
 
+CANCELLED = ToolOutcome(error="cancelled", error_type="cancelled")
 TOOLSETS_KEPT = 32
 UPDATES_PER_MESSAGE = 512
 """Enough to make messages few, few enough that the dispatcher reads one while the next is made."""
@@ -91,6 +92,7 @@ class Link:
         self.node_id = ray.get_runtime_context().get_node_id()
         self.marks = StartMarks(spec.id, spec.places)
         self.cancelled: set[int] = set()
+        self.cancels: dict[int, Callable[[], None]] = {}
         self.held = 0
         self.loop = asyncio.new_event_loop()
         self._bodies: Bodies | None = None
@@ -117,7 +119,8 @@ class Link:
         self._news.append(news)
         if not self._sending:
             self._sending = True
-            self.loop.call_soon_threadsafe(self._send)
+            with contextlib.suppress(RuntimeError):  # closed: a thread that outlived its body
+                self.loop.call_soon_threadsafe(self._send)
 
     def exchange(self, calls: ChildCalls) -> ray.ObjectRef[bytes]:
         """Ask for children of a body; what was told before goes before them. From any thread."""
@@ -155,7 +158,8 @@ class Link:
                 work = unpack_work(answer)
                 self._packed.update(work.toolsets)
                 if work.calls:
-                    self.held += len(work.calls)
+                    with self._order:
+                        self.held += len(work.calls)
                     self._bodies.begin(work.calls)
                 for number in work.cancels:
                     self.cancelled.add(number)
@@ -240,7 +244,7 @@ class Coroutines:
         try:
             outcome = await body.awaited()
         except asyncio.CancelledError:
-            outcome = ToolOutcome(error="cancelled", error_type="cancelled")
+            outcome = CANCELLED
         del self._tasks[number]
         self._link.cancelled.discard(number)
         self._link.tell(Ended(number, outcome))
@@ -279,8 +283,12 @@ class PlainBodies:
         self._wake_another()
 
     def cancel(self, number: int) -> None:
-        """See `Bodies`. A plain body can only look (`ctx.cancelled()`)."""
+        """See `Bodies`. A plain body can only look (`ctx.cancelled()`); a coroutine that has the
+        process for itself is told."""
         self._link.tell(CancelSeen(number))
+        cancel = self._link.cancels.get(number)
+        if cancel is not None:
+            cancel()
 
     def leave(self) -> None:
         """See `Bodies`."""
@@ -323,7 +331,9 @@ class Body:
         self._link = link
         self._number = handed.number
         self._request = handed.request
-        link.marks.begun(handed.place, handed.number)
+        self._is_late = handed.number in link.cancelled
+        if not self._is_late:
+            link.marks.begun(handed.place, handed.number)
         queued_ms = max(0.0, time.time() - handed.queued_at_s) * 1000
         self._watch = Stopwatch(link.node_id, queued_ms)
 
@@ -333,21 +343,25 @@ class Body:
 
     def called(self) -> ToolOutcome:
         """The outcome of a plain body, or of a coroutine that has this process for itself."""
+        if self._is_late:
+            return CANCELLED
         try:
             tool = self._tool()
-        except TulipError as error:
+            if tool.is_async:
+                return beside_main_thread(self._link, self._request, self._number, self._awaited)
+            children = WorkerChildren(self._link, self._request, self._number)
+            return self._to_travel(run_plain(tool, self._request, children, self._watch))
+        except Exception as error:  # whatever a user's module or class does when it is unpacked
             return self._watch.raised(error)
-        if tool.is_async:
-            return beside_main_thread(self._link, self._request, self._number, self._awaited)
-        children = WorkerChildren(self._link, self._request, self._number)
-        return self._to_travel(run_plain(tool, self._request, children, self._watch))
 
     async def _awaited(self, children: ChildCaller) -> ToolOutcome:
+        if self._is_late:
+            return CANCELLED
         try:
             outcome = await run_async(self._tool(), self._request, children, self._watch)
-        except TulipError as error:
+            return self._to_travel(outcome)
+        except Exception as error:
             return self._watch.raised(error)
-        return self._to_travel(outcome)
 
     def _tool(self) -> Tool:
         return self._link.tools(self._request.toolset)[self._request.tool_name]
@@ -356,7 +370,4 @@ class Body:
         """A parent gets the value; a model has the text."""
         if not self._request.key.index or outcome.error is not None:
             return outcome._replace(value=None)
-        try:
-            return outcome._replace(value=pack(outcome.value, "a tool's return value"))
-        except TulipError as error:
-            return self._watch.raised(error)
+        return outcome._replace(value=pack(outcome.value, "a tool's return value"))

@@ -8,6 +8,7 @@ import hashlib
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import ray
@@ -34,6 +35,7 @@ class WorkerChildren:
         self._request = request
         self._number = number
         self._made = 0
+        self._foreign: dict[Tool, str] = {}
 
     def next_position(self) -> int:
         """See `ChildCaller`."""
@@ -80,8 +82,11 @@ class WorkerChildren:
     def _described(self, ticket: str, tool: Tool, calls: Sequence[ChildCall]) -> ChildCalls:
         toolset, content = self._request.toolset, None
         if self._link.tools(toolset).get(tool.name) is not tool:
-            content = pack({tool.name: tool}, f"the tool {tool.name}")
-            toolset = f"{tool.name}/{hashlib.sha256(content).hexdigest()}"
+            if tool not in self._foreign:  # sent with its first calls
+                content = pack({tool.name: tool}, f"the tool {tool.name}")
+                digest = hashlib.sha256(content).hexdigest()
+                self._foreign[tool] = f"{tool.name}/{digest}"
+            toolset = self._foreign[tool]
         return ChildCalls(
             self._request.key, ticket, toolset, content, tool.name, tool.policy, calls
         )
@@ -109,13 +114,31 @@ def beside_main_thread(
     number: int,
     body: Callable[[ChildCaller], Coroutine[object, object, ToolOutcome]],
 ) -> ToolOutcome:
-    """Run a coroutine body in a thread of its own, to its end."""
+    """Run a coroutine body in a thread of its own, to its end. Raises what ends that otherwise."""
     children = BesideMainThread(link, request, number)
-    outcomes: list[ToolOutcome] = []
+    ended: Future[ToolOutcome] = Future()
+
+    async def cancellable() -> ToolOutcome:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "in a coroutine"
+
+        def cancel() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
+                loop.call_soon_threadsafe(task.cancel)
+
+        link.cancels[number] = cancel
+        try:
+            return await body(children)
+        except asyncio.CancelledError:
+            return ToolOutcome(error="cancelled", error_type="cancelled")
+        finally:
+            del link.cancels[number]
 
     def run() -> None:
         try:
-            outcomes.append(asyncio.run(body(children)))
+            ended.set_result(asyncio.run(cancellable()))
+        except BaseException as error:
+            ended.set_exception(error)
         finally:
             children.waited_for.put(None)
 
@@ -124,8 +147,7 @@ def beside_main_thread(
     while (waited_for := children.waited_for.get()) is not None:
         with contextlib.suppress(RayError):
             ray.get(waited_for)
-    thread.join()
-    return outcomes[0]
+    return ended.result()
 
 
 def _children(answer: bytes) -> Sequence[Child]:

@@ -252,7 +252,10 @@ def _is_closed(error: MCPError) -> bool:
 
 
 async def _all_tools(client: Client) -> Sequence[Tool]:
-    """Every page of the list. The SDK keeps the schemas, by which it checks results."""
+    """Every page of the list. The SDK keeps the schemas, by which it checks results.
+
+    Raises `ConfigError` for a list without end.
+    """
     tools: list[Tool] = []
     cursor: str | None = None
     for _ in range(LIST_PAGES_MAX):
@@ -260,5 +263,8 @@ async def _all_tools(client: Client) -> Sequence[Tool]:
         tools += page.tools
         cursor = page.next_cursor
         if cursor is None:
-            break
-    return tools
+            return tools
+    raise ConfigError(
+        f"the list of the server's tools has more than {LIST_PAGES_MAX} pages; it seems to repeat "
+        "itself, which is the server's to mend"
+    )

@@ -34,9 +34,10 @@ class ToolOptions(TypedDict, total=False):
     What may be done when a call goes wrong: `timeout_s` from the start of the body,
     `cancel_grace_s` for cleaning up when it is cancelled, `retries` after an error that it raised,
     and `on_unknown` for a worker that died in mid-body: "retry", "report" (the model is told that
-    the effect may have happened) or "ask" (a human). "retry" is the default for a tool with
-    `retries`, as often as that says, and for an idempotent tool that takes a `ToolContext`, since
-    it can pass on `ctx.idempotency_key`; "report" for every other.
+    the effect may have happened) or "ask" (a human; a call that a tool made is reported to that).
+    "retry" is the default for a tool with `retries`, as often as that says, and for an idempotent
+    tool that takes a `ToolContext`, since it can pass on `ctx.idempotency_key`; "report" for every
+    other.
 
     `max_concurrency`: calls in flight of this tool for one agent.
 
@@ -77,6 +78,7 @@ def policy_of(
     policy = ToolPolicy(
         kind=_kind(name, options, is_async),
         demand=_demand(check, options),
+        is_async=is_async,
         idempotent=idempotent,
         timeout_s=check.number("timeout_s", options.get("timeout_s"), above=0),
         cancel_grace_s=check.number("cancel_grace_s", options.get("cancel_grace_s"), least=0)
