@@ -237,6 +237,33 @@ async def test_c12_an_answer_that_did_not_get_the_thread_leaves_the_question_ope
 # inline: what needs a clock or a look inside
 
 
+async def test_f16_an_answer_cancelled_before_it_is_in_line_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = MemoryCheckpointer()
+    made = inline(model=performer(), tools=[asks], on_busy="wait", checkpointer=kept)
+    async with made as agent:
+        prompt = script([["asks", {"question": "ok?"}]], "done")
+        paused = await agent.arun(prompt, thread_id="t")
+        looked_up, go_on = asyncio.Event(), asyncio.Event()
+        find = kept.store.find
+
+        async def slow(run_id: str) -> str | None:
+            looked_up.set()
+            await go_on.wait()
+            return await find(run_id)
+
+        monkeypatch.setattr(kept.store, "find", slow)
+        epoch = await kept.store.acquire("t", "somebody", 60)
+        answer = asyncio.ensure_future(agent.aresume("no", paused.interrupts[0].interrupt_id))
+        await within(looked_up.wait())
+        await agent.acancel(run_id=paused.run_id)
+        go_on.set()
+        with pytest.raises(RunCancelled):
+            await within(answer)
+        await kept.store.release("t", epoch)
+
+
 class Ticks(SystemClock):
     """A clock whose pauses end at once, and are kept."""
 

@@ -345,6 +345,8 @@ class HostedRun:
         else:
             if self._place is None:  # only now is the thread of an answer known
                 self._place = self._lines.join(self.thread_id)
+                if self.cancel_requested:  # before there was a place to give up
+                    self.stop_waiting()
             epoch = await self._place.acquired(acquire)
         if answer is not None:
             try:
