@@ -26,6 +26,7 @@ from tulip_actors import (
 )
 from tulip_actors.core.bus import BusQuery, EventBatch
 from tulip_actors.core.codec import unpack_event
+from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.runs import Record, RunEnded, RunRequest, RunStarted
 from tulip_actors.host import publisher as publisher_module
 from tulip_actors.host.bus import MemoryBusLog
@@ -59,16 +60,34 @@ class Gate:
         self.batches: list[int] = []
         self.failure: Exception | None = None
 
-    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+    @property
+    def keeps_events(self) -> bool:
+        return False
+
+    async def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
         self.asked.set()
         await self.open.wait()
         if self.failure is not None:
             raise self.failure
         self.batches.append(len(records))
-        await self.inner.append(thread_id, epoch, records)
+        await self.inner.append(thread_id, epoch, records, events)
 
-    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
-        return await self.inner.acquire(thread_id, owner, lease_s)
+    async def acquire(
+        self, thread_id: str, owner: str, lease_s: float, *, host_id: str = "", above: int = 0
+    ) -> int:
+        return await self.inner.acquire(thread_id, owner, lease_s, host_id=host_id, above=above)
+
+    async def events_of(self, run_id: str, after: int = -1) -> Sequence[Emitted]:
+        return await self.inner.events_of(run_id, after)
+
+    async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
+        return await self.inner.held_by(host_id)
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         await self.inner.renew(thread_id, epoch, lease_s)
@@ -89,14 +108,22 @@ class Gate:
 class SlowAcquire(Gate):
     """A store that takes its time to give a thread away."""
 
-    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
-        epoch = await self.inner.acquire(thread_id, owner, lease_s)
+    async def acquire(
+        self, thread_id: str, owner: str, lease_s: float, *, host_id: str = "", above: int = 0
+    ) -> int:
+        epoch = await self.inner.acquire(thread_id, owner, lease_s, host_id=host_id, above=above)
         self.asked.set()
         await self.open.wait()
         return epoch
 
-    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
-        await self.inner.append(thread_id, epoch, records)
+    async def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
+        await self.inner.append(thread_id, epoch, records, events)
 
 
 class BrokenBus(MemoryBusLog):

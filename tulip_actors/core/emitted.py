@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import msgpack
+
 from tulip_actors.core.codec import pack_event, unpack_event
 from tulip_actors.core.events import TulipEvent
+from tulip_actors.errors import NotSerialisable
+
+EMITTED_VERSION = b"\xe1"
+"""Opens an event that is kept beside a thread's records, which open with their version."""
 
 
 class Emitted:
@@ -53,3 +59,23 @@ class Emitted:
 
 def _from_packed(run_id: str, seq: int, packed: bytes) -> Emitted:
     return Emitted(run_id, seq, packed=packed)
+
+
+def pack_emitted(emitted: Emitted) -> bytes:
+    """An event as a store keeps it: a version byte and MessagePack."""
+    body: bytes = msgpack.packb((emitted.run_id, emitted.seq, emitted.packed))
+    return EMITTED_VERSION + body
+
+
+def is_emitted(packed: bytes) -> bool:
+    """Whether `pack_emitted` wrote this, and not `pack_record`."""
+    return packed[:1] == EMITTED_VERSION
+
+
+def unpack_emitted(packed: bytes) -> Emitted:
+    """The event that `pack_emitted` wrote."""
+    try:
+        run_id, seq, event = msgpack.unpackb(packed[1:])
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise NotSerialisable(f"a torn or foreign event: {error}") from error
+    return Emitted(run_id, seq, packed=event)

@@ -130,11 +130,19 @@ class RunStore(Protocol):
     An epoch, taken at start, resume and every restart, fences the writes of older owners.
     """
 
-    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+    @property
+    def keeps_events(self) -> bool:
+        """Whether `append` keeps events, so that a stream goes on after a crash."""
+        ...
+
+    async def acquire(
+        self, thread_id: str, owner: str, lease_s: float, *, host_id: str = "", above: int = 0
+    ) -> int:
         """Become the thread's writer; returns the epoch. Raises `ThreadBusy`.
 
         `owner` is a run's id, or that, "/" and something more; the same owner takes over from
-        itself.
+        itself. `host_id` names who hosts the run, for `held_by`. The epoch is greater than `above`:
+        of an owner whose store has lost its memory.
         """
         ...
 
@@ -146,8 +154,17 @@ class RunStore(Protocol):
         """Give the thread back before the lease ends."""
         ...
 
-    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
-        """Make the records durable, all or none. Raises `StaleEpoch`."""
+    async def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
+        """Make the records, and the events that tell of them, durable: all or none.
+
+        Raises `StaleEpoch`.
+        """
         ...
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
@@ -156,6 +173,15 @@ class RunStore(Protocol):
 
     async def find(self, run_id: str) -> str | None:
         """The thread of a run, None if no record of it is here."""
+        ...
+
+    async def events_of(self, run_id: str, after: int = -1) -> Sequence[Emitted]:
+        """The kept events of a run with a number greater than `after`, in order."""
+        ...
+
+    async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
+        """The threads that runs of this host have acquired and not released, each with its owner:
+        what a host that died has left. A lease that has run out does not end that."""
         ...
 
     async def delete(self, thread_id: str) -> bool:
@@ -167,7 +193,13 @@ class RunStore(Protocol):
 class ImmediateRunStore(RunStore, Protocol):
     """A RunStore whose appends take no time worth waiting for: memory, or a local file."""
 
-    def append_now(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+    def append_now(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
         """`append`, done when it returns."""
         ...
 

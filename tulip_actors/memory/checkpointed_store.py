@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
+from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import RunStore
 from tulip_actors.core.runs import Record, Saved
 from tulip_actors.core.state import AgentState
@@ -24,14 +25,18 @@ from tulip_actors.memory.run_store import MAX_THREADS, RecordLog, run_of
 class CheckpointedStore:
     """RunStore over a `BaseCheckpointer`. One serves all agents of a process that share it."""
 
+    keeps_events = False
+
     def __init__(self, checkpointer: BaseCheckpointer) -> None:
         self.checkpointer = checkpointer
         self._log = RecordLog[Record]()
         self._saved: dict[str, AgentState] = {}
 
-    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+    async def acquire(
+        self, thread_id: str, owner: str, lease_s: float, *, host_id: str = "", above: int = 0
+    ) -> int:
         """See `RunStore`. What was saved meanwhile, by whomever, is taken up."""
-        epoch = self._log.acquire(thread_id, owner, lease_s)
+        epoch = self._log.acquire(thread_id, owner, lease_s, host_id, above)
         if run_of(owner) == thread_id:  # it was given no thread, so nothing is saved of it
             return epoch
         try:
@@ -49,7 +54,13 @@ class CheckpointedStore:
         """See `RunStore`."""
         self._log.release(thread_id, epoch)
 
-    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+    async def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
         """See `RunStore`. At a checkpoint the state is saved before this returns."""
         before = len(self._log.read(thread_id, 0))
         self._log.append(thread_id, epoch, records)
@@ -71,6 +82,14 @@ class CheckpointedStore:
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`. It knows the runs of this process, and of the threads it has loaded."""
         return self._log.find(run_id)
+
+    async def events_of(self, run_id: str, after: int = -1) -> Sequence[Emitted]:
+        """See `RunStore`. There are none: a checkpoint is a state."""
+        return ()
+
+    async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
+        """See `RunStore`. It knows this process's runs only."""
+        return self._log.held_by(host_id)
 
     async def delete(self, thread_id: str) -> bool:
         """See `RunStore`."""

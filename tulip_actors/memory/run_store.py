@@ -7,16 +7,20 @@ keeps its own as the frozen objects they are.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.runs import Record
 from tulip_actors.errors import StaleEpoch, ThreadBusy
 
 MAX_THREADS = 10_000
 MAX_RECORDS = 2_000_000
 """What is kept; beyond either the thread idle for longest is forgotten: memory is no archive."""
+MAX_EVENT_BYTES = 256_000_000
+"""What the events of runs may take; beyond, those of the run that ended first are forgotten."""
 
 
 RecordT = TypeVar("RecordT")
@@ -30,6 +34,7 @@ class ThreadLog(Generic[RecordT]):
     records: list[RecordT] = field(default_factory=list)
     epoch: int = 0
     owner: str | None = None
+    host_id: str = ""
     lease_ends_s: float = 0.0
     runs: list[str] = field(default_factory=list)
 
@@ -45,16 +50,20 @@ class RecordLog(Generic[RecordT]):
         self._threads: dict[str, ThreadLog[RecordT]] = {}
         self._thread_of_run: dict[str, str] = {}
         self._record_count = 0
+        self._events: dict[str, list[Emitted]] = {}
+        self._event_bytes = 0
 
-    def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+    def acquire(
+        self, thread_id: str, owner: str, lease_s: float, host_id: str = "", above: int = 0
+    ) -> int:
         """Become the writer. Raises `ThreadBusy` while another owner's lease runs."""
         thread = self._threads.pop(thread_id, None) or ThreadLog[RecordT]()
         self._threads[thread_id] = thread  # moved to the end: most recently used
         now_s = self._clock_s()
         if thread.owner not in (None, owner) and thread.lease_ends_s > now_s:
             raise busy(thread_id, thread.owner)
-        thread.epoch += 1
-        thread.owner = owner
+        thread.epoch = max(thread.epoch, above) + 1
+        thread.owner, thread.host_id = owner, host_id
         thread.lease_ends_s = now_s + lease_s
         run_id = run_of(owner)
         if run_id not in self._thread_of_run:
@@ -73,13 +82,37 @@ class RecordLog(Generic[RecordT]):
         if thread is not None and thread.epoch == epoch:
             thread.owner = None
 
-    def append(self, thread_id: str, epoch: int, records: Sequence[RecordT]) -> None:
-        """Add records. Raises `StaleEpoch` for an owner that was replaced."""
+    def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[RecordT],
+        events: Sequence[Emitted] = (),
+    ) -> None:
+        """Add records and events. Raises `StaleEpoch` for an owner that was replaced."""
         thread = self._threads.get(thread_id)
         if thread is None or thread.epoch != epoch:
             thread = self._current(thread_id, epoch)
         thread.records.extend(records)
         self._record_count += len(records)
+        for event in events:
+            self._events.setdefault(event.run_id, []).append(event)
+            self._event_bytes += len(event.packed)
+        if self._event_bytes > MAX_EVENT_BYTES:
+            self._forget_events()
+
+    def events_of(self, run_id: str, after: int) -> list[Emitted]:
+        """The kept events of a run with a number greater than `after`."""
+        events = self._events.get(run_id, [])
+        return events[bisect_right(events, after, key=lambda event: event.seq) :]
+
+    def held_by(self, host_id: str) -> list[tuple[str, str]]:
+        """Threads that runs of a host hold, with their owners."""
+        return [
+            (thread_id, thread.owner)
+            for thread_id, thread in self._threads.items()
+            if thread.owner is not None and thread.host_id == host_id
+        ]
 
     def read(self, thread_id: str, after: int) -> list[RecordT]:
         """Records from position `after` on; an unknown thread has none."""
@@ -142,6 +175,18 @@ class RecordLog(Generic[RecordT]):
         self._record_count -= len(forgotten.records)
         for run_id in forgotten.runs:
             self._thread_of_run.pop(run_id, None)
+            self._drop_events(run_id)
+
+    def _forget_events(self) -> None:
+        """Those of ended runs, the oldest first, until there is room again."""
+        held = {run_of(one.owner) for one in self._threads.values() if one.owner is not None}
+        for run_id in [run_id for run_id in self._events if run_id not in held]:
+            if self._event_bytes <= MAX_EVENT_BYTES // 2:
+                return
+            self._drop_events(run_id)
+
+    def _drop_events(self, run_id: str) -> None:
+        self._event_bytes -= sum(len(event.packed) for event in self._events.pop(run_id, ()))
 
 
 def run_of(owner: str) -> str:
@@ -168,14 +213,21 @@ def stale(thread_id: str, epoch: int, now: int | str) -> StaleEpoch:
 
 
 class MemoryRunStore:
-    """RunStore over a log in this process."""
+    """RunStore over a log in this process.
+
+    It keeps no events: nobody could ask for them once the process, and the runs' feeds, are gone.
+    """
+
+    keeps_events = False
 
     def __init__(self, log: RecordLog[Record] | None = None) -> None:
         self.log = log or RecordLog[Record]()
 
-    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+    async def acquire(
+        self, thread_id: str, owner: str, lease_s: float, *, host_id: str = "", above: int = 0
+    ) -> int:
         """See `RunStore`."""
-        return self.log.acquire(thread_id, owner, lease_s)
+        return self.log.acquire(thread_id, owner, lease_s, host_id, above)
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
@@ -185,13 +237,33 @@ class MemoryRunStore:
         """See `RunStore`."""
         self.log.release(thread_id, epoch)
 
-    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+    async def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
         """See `RunStore`."""
         self.log.append(thread_id, epoch, records)
 
-    def append_now(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+    def append_now(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
         """See `ImmediateRunStore`."""
         self.log.append(thread_id, epoch, records)
+
+    async def events_of(self, run_id: str, after: int = -1) -> Sequence[Emitted]:
+        """See `RunStore`."""
+        return self.log.events_of(run_id, after)
+
+    async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
+        """See `RunStore`."""
+        return self.log.held_by(host_id)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.core.codec import pack_record, unpack_record
+from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.runs import Record
 from tulip_actors.runtime.bundles import BundledCalls
 from tulip_actors.runtime.failures import ask
@@ -44,9 +45,17 @@ class ClusterRunStore:
         self._write = BundledCalls(services, WHAT).call if bundled else self._write_alone
         self._prefix = f"{scope}/" if scope else ""
 
-    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+    @property
+    def keeps_events(self) -> bool:
         """See `RunStore`."""
-        return cast(int, await self._write("acquire", self._prefix + thread_id, owner, lease_s))
+        return True
+
+    async def acquire(
+        self, thread_id: str, owner: str, lease_s: float, *, host_id: str = "", above: int = 0
+    ) -> int:
+        """See `RunStore`."""
+        asked = (self._prefix + thread_id, owner, lease_s, self._prefix + host_id, above)
+        return cast(int, await self._write("acquire", *asked))
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
@@ -56,10 +65,16 @@ class ClusterRunStore:
         """See `RunStore`."""
         await self._write("release", self._prefix + thread_id, epoch)
 
-    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+    async def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
         """See `RunStore`."""
         packed = [pack_record(record) for record in records]
-        await self._write("append", self._prefix + thread_id, epoch, packed)
+        await self._write("append", self._prefix + thread_id, epoch, packed, events)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""
@@ -70,6 +85,16 @@ class ClusterRunStore:
         """See `RunStore`."""
         found = cast("str | None", await self._ask("find", run_id))
         return None if found is None else found.removeprefix(self._prefix)
+
+    async def events_of(self, run_id: str, after: int = -1) -> Sequence[Emitted]:
+        """See `RunStore`."""
+        return cast(Sequence[Emitted], await self._ask("events_of", run_id, after))
+
+    async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
+        """See `RunStore`."""
+        asked = await self._ask("held_by", self._prefix + host_id)
+        held = cast(Sequence[tuple[str, str]], asked)
+        return [(thread_id.removeprefix(self._prefix), owner) for thread_id, owner in held]
 
     async def delete(self, thread_id: str) -> bool:
         """See `RunStore`."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
+from tulip_actors.core.emitted import Emitted
 from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.memory.run_store import RecordLog
 from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
@@ -83,6 +84,14 @@ class Services:
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`."""
         return self._records.find(run_id)
+
+    async def events_of(self, run_id: str, after: int) -> Sequence[Emitted]:
+        """See `RunStore`."""
+        return self._records.events_of(run_id, after)
+
+    async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
+        """See `RunStore`."""
+        return self._records.held_by(host_id)
 
     async def delete(self, thread_id: str) -> bool:
         """See `RunStore`."""

@@ -28,6 +28,7 @@ from urllib.parse import quote
 import msgpack
 
 from tulip_actors.core.codec import pack_record, unpack_record
+from tulip_actors.core.emitted import Emitted, is_emitted, pack_emitted, unpack_emitted
 from tulip_actors.core.ports import RunStore
 from tulip_actors.core.runs import Record, RunStarted
 from tulip_actors.errors import ConfigError, NotSerialisable
@@ -53,6 +54,7 @@ class Header:
     owner: str | None = None
     lease_ends_s: float = 0.0
     process: str = ""
+    host_id: str = ""
 
     def is_held_by_another(self, owner: str, now_s: float) -> bool:
         """Whether somebody else may write who is still there."""
@@ -65,7 +67,14 @@ class Header:
     def packed(self) -> bytes:
         """The header as it stands in the file."""
         body: bytes = msgpack.packb(
-            (self.thread_id, self.epoch, self.owner, self.lease_ends_s, self.process)
+            (
+                self.thread_id,
+                self.epoch,
+                self.owner,
+                self.lease_ends_s,
+                self.process,
+                self.host_id,
+            )
         )
         framed = MAGIC + _framed(body)
         if len(framed) > HEADER_BYTES:
@@ -125,18 +134,26 @@ class FileCheckpointer(RecordedCheckpointer):
 
     # RunStore
 
-    async def acquire(self, thread_id: str, owner: str, lease_s: float) -> int:
+    @property
+    def keeps_events(self) -> bool:
+        """See `RunStore`."""
+        return True
+
+    async def acquire(
+        self, thread_id: str, owner: str, lease_s: float, *, host_id: str = "", above: int = 0
+    ) -> int:
         """See `RunStore`. Cuts off what a crash left torn."""
-        Header(thread_id, 0, owner).packed()  # an id that does not fit leaves no file
+        Header(thread_id, 0, owner, host_id=host_id).packed()  # too long: no file is left
         with self._locked(thread_id, make=True) as file:
             header = file.header()
             if header.is_held_by_another(owner, self._clock_s()):
                 raise busy(thread_id, header.owner)
             file.cut_torn_end()
             ends_s = self._clock_s() + lease_s
-            taken = Header(thread_id, header.epoch + 1, owner, ends_s, this_process())
-            file.write_header(taken)
-        return taken.epoch
+            epoch = max(header.epoch, above) + 1
+            file.write_header(Header(thread_id, epoch, owner, ends_s, this_process(), host_id))
+        self._mark_held(thread_id, host_id)
+        return epoch
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:
         """See `RunStore`."""
@@ -146,16 +163,29 @@ class FileCheckpointer(RecordedCheckpointer):
     async def release(self, thread_id: str, epoch: int) -> None:
         """See `RunStore`."""
         with self._locked(thread_id) as file:
-            if file.exists and file.header().epoch == epoch:
+            if file.exists and (header := file.header()).epoch == epoch:
                 file.write_header(Header(thread_id, epoch))
+                self._held_path(thread_id, header.host_id).unlink(missing_ok=True)
 
-    async def append(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+    async def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
         """See `RunStore`."""
-        self.append_now(thread_id, epoch, records)
+        self.append_now(thread_id, epoch, records, events)
 
-    def append_now(self, thread_id: str, epoch: int, records: Sequence[Record]) -> None:
+    def append_now(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
         """See `ImmediateRunStore`: what the operating system has survives the process."""
-        packed = [pack_record(record) for record in records]
+        packed = [*map(pack_record, records), *map(pack_emitted, events)]
         with self._current(thread_id, epoch) as (file, _):
             file.append(packed)
         for record in records:
@@ -169,8 +199,45 @@ class FileCheckpointer(RecordedCheckpointer):
     def _read(self, thread_id: str, after: int) -> Sequence[Record]:
         with self._locked(thread_id) as file:
             frames = list(file.frames()) if file.exists else []
-        records = [one for frame in frames for one in frame]
+        records = [one for frame in frames for one in frame if not is_emitted(one)]
         return [unpack_record(one) for one in records[after:]]
+
+    async def events_of(self, run_id: str, after: int = -1) -> Sequence[Emitted]:
+        """See `RunStore`."""
+        thread_id = await self.find(run_id)
+        if thread_id is None:
+            return ()
+        return await asyncio.to_thread(self._events_of, thread_id, run_id, after)
+
+    def _events_of(self, thread_id: str, run_id: str, after: int) -> Sequence[Emitted]:
+        with self._locked(thread_id) as file:
+            frames = list(file.frames()) if file.exists else []
+        events = (unpack_emitted(one) for frame in frames for one in frame if is_emitted(one))
+        return [event for event in events if event.run_id == run_id and event.seq > after]
+
+    async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
+        """See `RunStore`."""
+        return await asyncio.to_thread(self._held_by, host_id)
+
+    def _held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
+        held: list[tuple[str, str]] = []
+        folder = self._host_folder(host_id)
+        for mark in sorted(folder.iterdir()) if folder.is_dir() else ():
+            thread_id = mark.read_text()
+            with self._locked(thread_id) as file:
+                header = file.header() if file.exists else Header(thread_id)
+            if header.owner is not None and header.host_id == host_id:
+                held.append((thread_id, header.owner))
+            else:
+                mark.unlink(missing_ok=True)
+        return held
+
+    def _mark_held(self, thread_id: str, host_id: str) -> None:
+        """Leave a sign where the host looks after a crash; the header says whether it holds."""
+        if host_id:
+            folder = self._host_folder(host_id)
+            folder.mkdir(parents=True, exist_ok=True)
+            self._held_path(thread_id, host_id).write_text(thread_id)
 
     async def find(self, run_id: str) -> str | None:
         """See `RunStore`."""
@@ -202,6 +269,12 @@ class FileCheckpointer(RecordedCheckpointer):
 
     def _path(self, thread_id: str) -> Path:
         return self.folder / f"{_file_name(thread_id)}.thread"
+
+    def _host_folder(self, host_id: str) -> Path:
+        return self.folder / "hosts" / _file_name(host_id)
+
+    def _held_path(self, thread_id: str, host_id: str) -> Path:
+        return self._host_folder(host_id) / _file_name(thread_id)
 
     def _run_path(self, run_id: str) -> Path:
         return self.folder / "runs" / _file_name(run_id)
@@ -285,7 +358,7 @@ class ThreadFile:
         found: set[str] = set()
         with contextlib.suppress(NotSerialisable):  # what is damaged is left out
             for records in self.frames():
-                found.update(unpack_record(one).run_id for one in records)
+                found.update(unpack_record(one).run_id for one in records if not is_emitted(one))
         return found
 
     def cut_torn_end(self) -> None:
