@@ -23,10 +23,12 @@
     │   ├── InterruptNotPending   nothing asks that question (any more)
     │   ├── NotSerialisable       a value cannot be stored (`path`)
     │   ├── StaleEpoch            a newer incarnation owns the thread
+    │   ├── ThreadForgotten       the store has lost what it held of the thread
     │   └── ThreadBusy            another run owns the thread
     ├── ClusterError              Ray, or a process on it, cannot be used
     │   ├── ClusterUnreachable
     │   ├── VersionMismatch
+    │   ├── BusRestarted          the bus has begun anew: what it held is gone
     │   └── ActorLost             an actor died and does not come back
     ├── SubscriberLagged          the bus no longer holds what was asked for (`missed`)
     └── RemoteError               an exception of another process that could not travel
@@ -211,6 +213,12 @@ class StaleEpoch(RunError):
     code = "stale_epoch"
 
 
+class ThreadForgotten(RunError):
+    """The store has lost its memory, and with it the thread that was acquired."""
+
+    code = "thread_forgotten"
+
+
 class ThreadBusy(RunError):
     """Another run holds the thread."""
 
@@ -233,6 +241,12 @@ class VersionMismatch(ClusterError):
     """Driver and cluster run different versions of a package that must agree."""
 
     code = "version_mismatch"
+
+
+class BusRestarted(ClusterError):
+    """The bus lost its memory since the last batch, and has not taken this one."""
+
+    code = "bus_restarted"
 
 
 class ActorLost(ClusterError):

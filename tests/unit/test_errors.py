@@ -23,6 +23,8 @@ from tulip_actors.errors import (
 
 CODES = {
     "TulipError": "tulip_error",
+    "BusRestarted": "bus_restarted",
+    "ThreadForgotten": "thread_forgotten",
     "ConfigError": "config",
     "ModelNotFound": "model_not_found",
     "MissingExtra": "missing_extra",

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import tulip_actors
 from tulip_actors import (
+    AgentRestartedEvent,
     AllEvents,
     CausalEdgeEvent,
     CausalNodeEvent,
@@ -25,6 +26,7 @@ from tulip_actors import (
     NotSerialisable,
     OrchestratorDecisionEvent,
     ReflectEvent,
+    RunRecoveredEvent,
     SpecialistCompleteEvent,
     SpecialistStartEvent,
     TerminateEvent,
@@ -131,6 +133,8 @@ FULL: list[TulipEvent] = [
     CausalEdgeEvent(
         source_id="a", target_id="b", relationship="causes", confidence=0.5, source=SOURCE
     ),
+    RunRecoveredEvent(iteration=2, chunks_discarded=7, source=SOURCE),
+    AgentRestartedEvent(restarts=1, runs=("r1", "r2"), source=SOURCE),
 ]
 BARE: list[TulipEvent] = [
     ThinkEvent(iteration=0),
@@ -227,6 +231,7 @@ def test_every_class_has_a_discriminator_of_its_own_and_is_public(cls: type[Tuli
 
 def test_the_discriminators_are_stable() -> None:
     assert sorted(cls.model_fields["event_type"].default for cls in EVERY_CLASS) == [
+        "agent_restarted",
         "causal_edge",
         "causal_node",
         "grounding",
@@ -235,6 +240,7 @@ def test_the_discriminators_are_stable() -> None:
         "model_complete",
         "orchestrator_decision",
         "reflect",
+        "run_recovered",
         "specialist_complete",
         "specialist_start",
         "terminate",

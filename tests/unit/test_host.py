@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,7 +35,7 @@ from tulip_actors.host.feed import Feed
 from tulip_actors.host.inline_executor import InlineExecutor
 from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.publisher import Publisher
-from tulip_actors.host.record_writer import RecordWriter
+from tulip_actors.host.record_writer import Claim, RecordWriter
 from tulip_actors.host.run_host import RunHost
 from tulip_actors.host.sink import RunSink
 from tulip_actors.loop.agent_runnable import AgentRunnable
@@ -151,7 +152,8 @@ def seqs(feed: Feed) -> list[int]:
 
 
 async def writer(gate: Gate, on_durable: Any = lambda: None) -> RecordWriter:
-    return RecordWriter(gate, "thread", await gate.acquire("thread", "run_1", 60), on_durable)
+    claim = Claim("thread", "run_1", "host_1", 60)
+    return RecordWriter(gate, claim, await claim.acquired(gate), on_durable, lambda: ((), ()))
 
 
 # records
@@ -230,9 +232,9 @@ async def test_after_a_failed_write_nothing_more_is_written_and_the_failure_is_k
 # events
 
 
-def sink_with(bus: MemoryBusLog) -> tuple[RunSink, Feed]:
+def sink_with(bus: MemoryBusLog, run_id: str = "run_1") -> tuple[RunSink, Feed]:
     feed = Feed()
-    return RunSink(REQUEST, "bob", "node", feed, Publisher(bus)), feed
+    return RunSink(replace(REQUEST, run_id=run_id), "bob", "node", feed, Publisher(bus)), feed
 
 
 async def test_c38_events_are_held_until_the_record_before_them_is_stored() -> None:
@@ -340,7 +342,7 @@ async def test_an_event_that_is_emitted_twice_keeps_its_first_source() -> None:
 
 async def test_a_members_events_are_passed_on_to_the_feed_and_not_to_the_bus_again() -> None:
     bus = MemoryBusLog()
-    member, member_feed = sink_with(bus)
+    member, member_feed = sink_with(bus, run_id="run_2")
     member.emit(ThinkEvent(iteration=0))
     team, team_feed = sink_with(bus)
     team.forward(member_feed.peek(0))
@@ -605,7 +607,7 @@ async def test_ended_runs_are_kept_for_a_while_and_then_only_on_the_bus(
         await settled(host.start(RunRequest(f"run_{n}", f"t{n}", "x")))
         await asyncio.sleep(0)
     with pytest.raises(RunNotFound, match=r"run_0.*bus"):
-        host.follow("run_0")
+        await host.follow("run_0").ended()
     assert host.follow("run_3").closed
     await host.stop(0)
 
@@ -623,9 +625,9 @@ async def test_f44_ended_runs_with_more_events_than_there_is_room_for_are_on_the
     await settled(feed)
     assert len(feed) > 0
     with pytest.raises(RunNotFound, match=r"run_1.*bus"):
-        host.follow("run_1")
+        await host.follow("run_1").ended()
     with pytest.raises(RunNotFound):  # and is not run a second time
-        host.start(RunRequest("run_1", "t", "x"))
+        await host.start(RunRequest("run_1", "t", "x")).ended()
     await host.stop(0)
 
 

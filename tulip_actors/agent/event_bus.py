@@ -72,12 +72,17 @@ class EventBus:
         while True:
             query = BusQuery(position, run_id, agent, names, POLL_S if follow else 0.0)
             page = await self._log.poll(query)
-            if page.missed:
+            if page.missed != 0:
+                what = (
+                    "the bus has begun anew since, with the runs that are under way"
+                    if page.missed is None
+                    else f"{page.missed} records after the cursor are no longer on the bus"
+                )
                 raise SubscriberLagged(
-                    f"{page.missed} records after the cursor are no longer on the bus; "
-                    "subscribe again with this error's cursor to go on from the oldest held",
+                    f"{what}; subscribe again with this error's cursor to go on from the oldest "
+                    "held",
                     missed=page.missed,
-                    cursor=_cursor((position or 0) + page.missed),
+                    cursor=_cursor(page.oldest),
                 )
             until = page.end if until is None else until
             for start, batch in page.batches:

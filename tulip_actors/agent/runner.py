@@ -319,4 +319,4 @@ def checked_id(name: str, id: str | None) -> None:
 def _checked_answer(response: object, interrupt_id: str | None, thread_id: str | None) -> Answer:
     checked_id("interrupt_id", interrupt_id)
     checked_id("thread_id", thread_id)
-    return Answer(freeze(response, "response"), interrupt_id)
+    return Answer(freeze(response, "response"), interrupt_id, RandomIds().new("answer"))

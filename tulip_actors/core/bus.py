@@ -12,12 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events of one publisher, packed, in order. The sets say what is inside."""
+    """Events of one publisher, packed, in order. The sets say what is inside.
+
+    `numbers` names each event by its run and number: what the bus has already, from another
+    incarnation of the run's host, it does not take again. Without them it takes everything.
+    """
 
     packed: tuple[bytes, ...]
     run_ids: frozenset[str]
     agents: frozenset[str]
     types: frozenset[str]
+    numbers: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,12 @@ class BusPage:
     """Batches that may match, each with the position of its first event.
 
     `next` is the position to ask after; `missed` counts events that were dropped before they
-    were read; `end` is the position after the newest event held.
+    were read, and is None when the log has begun anew since: nobody knows how many; `oldest` is the
+    position of the oldest event held, `end` that after the newest.
     """
 
     batches: Sequence[tuple[int, EventBatch]]
     next: int
-    missed: int
+    missed: int | None
+    oldest: int
     end: int

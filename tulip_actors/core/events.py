@@ -254,6 +254,29 @@ class CausalEdgeEvent(TulipEvent):
     confidence: float = 1.0
 
 
+class RunRecoveredEvent(TulipEvent):
+    """The run's process had ended, and another one goes on with it from its records.
+
+    `iteration` is the turn in which it stood; of a turn that is made again, `chunks_discarded`
+    chunks were shown before, and are void.
+    """
+
+    event_type: Literal["run_recovered"] = "run_recovered"
+    iteration: int = 0
+    chunks_discarded: int = 0
+
+
+class AgentRestartedEvent(TulipEvent):
+    """A host was started again after its process had ended; `source.run_id` is the host's id.
+
+    `restarts` counts from 1; `runs` are those that it takes up.
+    """
+
+    event_type: Literal["agent_restarted"] = "agent_restarted"
+    restarts: int
+    runs: tuple[str, ...] = ()
+
+
 LoopEvent = (
     ThinkEvent
     | ModelChunkEvent
@@ -269,6 +292,8 @@ AgentEvent = LoopEvent
 AllEvents = Annotated[
     LoopEvent
     | ToolProgressEvent
+    | RunRecoveredEvent
+    | AgentRestartedEvent
     | SpecialistStartEvent
     | SpecialistCompleteEvent
     | OrchestratorDecisionEvent

@@ -476,6 +476,16 @@ class Runnable(Protocol[ResultT_co]):
 
 
 @runtime_checkable
+class RecordedRunnable(Runnable[ResultT_co], Protocol[ResultT_co]):
+    """A Runnable that folds its run's records: it goes on from them, where any other is conducted
+    again from its start."""
+
+    async def recall(self, ctx: RunContext) -> ResultT_co:
+        """The result of a run that has ended, from its records; nothing is done again."""
+        ...
+
+
+@runtime_checkable
 class RunResult(Protocol):
     """What the host needs of a result to end the stream with a TerminateEvent."""
 
@@ -490,7 +500,10 @@ class BusLog(Protocol):
     """The shared log of events. Batches are kept whole and never decoded."""
 
     async def publish(self, batch: EventBatch) -> None:
-        """Append a batch."""
+        """Append a batch. What is there already, by the batch's numbers, is left out.
+
+        Raises `BusRestarted`, and takes nothing, when the log has begun anew since the last one.
+        """
         ...
 
     async def poll(self, query: BusQuery) -> BusPage:

@@ -39,10 +39,12 @@ class ModelResponse:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a human says to a paused run. The id may be left out when one question is open."""
+    """What a human says to a paused run. The interrupt's id may be left out when one question is
+    open; `id` names the answer itself, so that one that is sent again is taken once."""
 
     response: Json
     interrupt_id: str | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ class RunRequest:
 
     `parent_run_id`, `parent_call_id` and `specialist_id` are set on runs that a team or a tool
     started, and appear in every event's source. With `answer` it resumes the run of that id, whose
-    thread, metadata and the like are those it was started with. `continued` takes up a run of that
-    id from its records, as it stood when its process ended. `on_busy` says what becomes of it
-    while another run holds its thread: refused with `ThreadBusy`, or it waits.
+    thread, metadata and the like are those it was started with. With `continued` it may have been
+    started before: then it is followed, or taken up from its records. `on_busy` says what becomes
+    of it while another run holds its thread: refused with `ThreadBusy`, or it waits.
     """
 
     run_id: str
@@ -222,7 +224,18 @@ class Answered:
     at: datetime
     interrupt_id: str
     response: Json
+    answer_id: str = ""
     kind: Literal["answered"] = "answered"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Another process took the run up, where its records end."""
+
+    run_id: str
+    seq: int
+    at: datetime
+    kind: Literal["recovered"] = "recovered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +302,7 @@ Record: TypeAlias = (
     | ToolFinished
     | Paused
     | Answered
+    | Recovered
     | StepDone
     | Checkpointed
     | Saved

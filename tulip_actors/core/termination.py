@@ -11,7 +11,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.messages import Message, Role
@@ -35,6 +35,11 @@ StopReason = Literal[
 
 STOP_REASONS: frozenset[str] = frozenset(get_args(StopReason))
 SUCCESSES: frozenset[str] = frozenset({"complete", "terminal_tool", "confidence_met"})
+
+
+def stop_reason_of(text: str) -> StopReason:
+    """The stop reason of that name; "complete" for any other text."""
+    return cast(StopReason, text) if text in STOP_REASONS else "complete"
 
 
 @dataclass(frozen=True, slots=True)

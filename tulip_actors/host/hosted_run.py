@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from random import Random
 from threading import get_ident
 from typing import Any
@@ -20,7 +18,9 @@ from tulip_actors.core.calls import (
 from tulip_actors.core.codec import unpack_event
 from tulip_actors.core.current import checked_entry, not_an_event, principal_of, serving
 from tulip_actors.core.defaults import derived_id
+from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.events import (
+    RunRecoveredEvent,
     TerminateEvent,
     ThinkEvent,
     ToolCompleteEvent,
@@ -29,45 +29,56 @@ from tulip_actors.core.events import (
 )
 from tulip_actors.core.frozen import EMPTY, Json
 from tulip_actors.core.messages import Message
-from tulip_actors.core.ports import ChatModel, ChildRun, Clock, Runnable, RunStarter
+from tulip_actors.core.ports import ChatModel, Clock, RecordedRunnable, Runnable, RunStarter
 from tulip_actors.core.runs import (
-    Answer,
     Answered,
     ModelResponse,
     ModelTurn,
+    OnBusy,
     Record,
+    Recovered,
+    RunEnded,
     RunRequest,
     RunStarted,
 )
-from tulip_actors.errors import ConfigError, RunCancelled, RunError
+from tulip_actors.errors import (
+    ConfigError,
+    RemoteError,
+    RunCancelled,
+    RunError,
+    RunLost,
+    RunNotFound,
+)
 from tulip_actors.host.calls_in_flight import CallsInFlight, MadeCalls
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.forwarded import Forwarded
+from tulip_actors.host.members import Members
+from tulip_actors.host.opening import Opener, Opening, seconds_since_start, segment_start
 from tulip_actors.host.ports import HostPorts
+from tulip_actors.host.probation import Probation, Verdict, fruitless, verdict_on
 from tulip_actors.host.publisher import Publisher
-from tulip_actors.host.record_writer import RecordWriter
+from tulip_actors.host.record_writer import Claim, RecordWriter
+from tulip_actors.host.replay import Told, chunks_discarded
 from tulip_actors.host.sink import RunSink
-from tulip_actors.host.taken_up import pending_interrupt, taken_up
 from tulip_actors.host.thread_lines import Place, ThreadLines
 from tulip_actors.host.watchers import Watchers
+from tulip_actors.memory.fold import standing
 from tulip_actors.models.accumulate import as_response
 
 _OF_EVERY_TURN = frozenset({ThinkEvent, ToolStartEvent, ToolCompleteEvent})
 """Classes of events that need no look at what else they are."""
-LEASE_S = 60.0
-"""How long a thread stays ours without a sign of life; renewed at a third of it."""
-
-
 STORE_END_S = 20.0
 """How long a run that has ended waits for its store to take the last records."""
-CHILD_END_S = 5.0
-"""How long a cancelled run waits for the end of a child: the grace of a body, and some more."""
 
 
 class HostedRun:
     """A run's context. Made by `RunHost`, which also ends it.
 
-    `deliver` hands an update of the executor to whoever made the call.
+    `deliver` hands an update of the executor to whoever made the call. `has_ended` once it is clear
+    that the run was over before; `segment_start` is the number of this segment's first event.
+    `folds` tells whether what is conducted goes on from its records, or does all again; `owner` is
+    the name under which another incarnation of the host held the thread. A run that `must_exist`
+    is not begun, unless it is `offered` by whoever started it. `is_new` is false for a segment of a
+    run that was there before.
     """
 
     def __init__(
@@ -78,6 +89,11 @@ class HostedRun:
         ports: HostPorts,
         publisher: Publisher,
         lines: ThreadLines,
+        probation: Probation,
+        *,
+        folds: bool = True,
+        owner: str | None = None,
+        must_exist: bool = False,
     ) -> None:
         self.request = request
         self.run_id = request.run_id
@@ -87,14 +103,23 @@ class HostedRun:
         self.clock: Clock = ports.clock
         self.feed = Feed()
         self.cancel_requested = False
-        self.epoch = 0
+        self.has_ended = False
+        self.segment_start = 0
+        self._folds = folds
+        self._owner = owner
+        self.offered = None if must_exist else request
+        self.is_new = not request.continued and request.answer is None
+        self._probation = probation
+        self._on_probation = False
+        self._known = 0
+        self._told = Told()
         self._stopped = False
         self._conducting: asyncio.Task[object] | None = None
         self._ports = ports
         self._sink = RunSink(request, name, ports.node_id, self.feed, publisher)
         self._writer: RecordWriter | None = None
         self._records: list[Record] = []
-        self._children: set[ChildRun] = set()
+        self._members = Members(self._sink)
         self._new_metadata: dict[str, Json] = {}
         self._watchers = Watchers()
         self._began_s = ports.clock.monotonic_s()
@@ -103,6 +128,7 @@ class HostedRun:
         self.deliver = self._calls.deliver
         self._lines = lines
         self._place: Place | None = None
+        self._place_of = request.thread_id
         if request.on_busy == "wait" and request.answer is None:
             self._place = lines.join(request.thread_id)
 
@@ -140,6 +166,8 @@ class HostedRun:
                 raise not_an_event(event)
             if isinstance(event, TerminateEvent):
                 raise ConfigError("a TerminateEvent ends the stream and is the loop's own to emit")
+        if self._told.covers(event):
+            return
         if get_ident() == self._thread:
             self._emit(event)
         else:
@@ -260,29 +288,17 @@ class HostedRun:
         """See `RunContext`."""
         self._still_wanted()
         run_id = self.child_run_id(key)
-        child = member.begin(
-            RunRequest(
-                run_id=run_id,
-                thread_id=run_id,
-                input=input,
-                metadata=self.request.metadata,
-                stream_tokens=self.request.stream_tokens,
-                parent_run_id=self.run_id,
-                specialist_id=specialist_id,
-            )
+        request = RunRequest(
+            run_id=run_id,
+            thread_id=run_id,
+            input=input,
+            metadata=self.request.metadata,
+            stream_tokens=self.request.stream_tokens,
+            parent_run_id=self.run_id,
+            specialist_id=specialist_id,
+            continued=self.request.continued,
         )
-        forwarded = Forwarded(child, self._sink)
-        self._children.add(child)
-        try:
-            await forwarded.to_the_end()
-            return await child.result()
-        except asyncio.CancelledError:
-            child.cancel()
-            with contextlib.suppress(TimeoutError):  # its last events belong to this stream too
-                await asyncio.wait_for(forwarded.to_the_end(), CHILD_END_S)
-            raise
-        finally:
-            self._children.discard(child)
+        return await self._members.run(member, request)
 
     async def sleep(self, seconds: float) -> None:
         """See `RunContext`."""
@@ -316,57 +332,113 @@ class HostedRun:
         Raises `RunNotFound` or `InterruptNotPending` for an answer to nothing; nothing is changed.
         Raises `ThreadBusy` when another run holds the thread, or waits for it if that is wanted.
         """
-        store, answer = self._ports.store, self.request.answer
-        if answer is not None or self.request.continued:
-            await self._restore(answer)
-        self.epoch = await self._acquired()
+        opening = await self._opening()
+        request = self.request = opening.request
+        self._records = list(opening.records)
+        self.responses_recorded = sum(isinstance(one, ModelTurn) for one in self._records)
+        if self._records:
+            self._sink.resume(request, max(one.seq for one in self._records) + 1)
+        if request.continued and opening.events:
+            self._sink.replay(opening.events)
+            self.segment_start = segment_start(self._records)
+        if opening.claim is None:
+            if not opening.events:
+                raise RunNotFound(
+                    f"run {self.run_id} ended too long ago: its events are not kept (they may "
+                    "still be on the bus; its thread has its messages)",
+                    run_id=self.run_id,
+                )
+            self.has_ended = True
+            return
         self._began_s = self.clock.monotonic_s()  # a wait counts for no budget
-        self._writer = RecordWriter(store, self.thread_id, self.epoch, self._sink.release)
+        self._writer = RecordWriter(
+            self._ports.store,
+            opening.claim,
+            opening.epoch,
+            self._durable,
+            lambda: (self._records, self._sink.emitted_so_far()),
+        )
         self._sink.follow(self._writer)
         if not self._records:
-            self.record(RunStarted(*self.stamp(), self.request, self.agent_id))
-        if answer is not None:
-            question = pending_interrupt(self._records, answer, self.run_id)
-            self.record(Answered(*self.stamp(), question, answer.response))
+            self.record(RunStarted(*self.stamp(), request, self.agent_id))
+        elif opening.question is not None and request.answer is not None:
+            answer = request.answer
+            self.segment_start = self._sink.next_seq
+            self.record(Answered(*self.stamp(), opening.question, answer.response, answer.id))
+        elif request.continued:
+            await self._recover(opening)
+
+    async def _recover(self, opening: Opening) -> None:
+        """Go on in the place of another process: with its time, and saying so."""
+        verdict = verdict_on(self._records)
+        if verdict is Verdict.GIVE_UP:
+            raise RunLost(
+                f"run {self.run_id} was given up: its process died "
+                f"{fruitless(self._records)} times in a row before it came any further",
+                run_id=self.run_id,
+            )
+        if verdict is Verdict.TAKE_UP_ALONE:
+            await self._probation.enter(self._records)
+            self._on_probation = True
+        self._began_s -= seconds_since_start(self._records, self.clock.now())
+        earlier = await self.thread_records()
+        iteration = standing([*earlier, *self._records]).state.iteration
+        if not self._folds:
+            self._told = Told(opening.events)
+        self.record(Recovered(*self.stamp()))
+        self._known = len(self._records)
+        self.emit(
+            RunRecoveredEvent(
+                iteration=iteration, chunks_discarded=chunks_discarded(opening.events)
+            )
+        )
+
+    def _durable(self) -> None:
+        """Something was stored."""
+        self._sink.release()
+        if self._on_probation and len(self._records) > self._known:
+            self._leave_probation()
+
+    def _leave_probation(self) -> None:
+        if self._on_probation:
+            self._on_probation = False
+            self._probation.leave()
+
+    async def _opening(self) -> Opening:
+        ports, request = self._ports, self.request
+        opener = Opener(ports.store, self.agent_id, ports.lease_s)
+        if request.answer is not None:
+            return await opener.answered(request, request.answer, self._acquired)
+        if request.continued:
+            opening = await opener.continued(self.run_id, self._acquired, self._owner)
+            if opening is not None:
+                return opening
+            if self.offered is None:
+                raise RunNotFound(
+                    f"there is no run {self.run_id}: it was never started here, or its records are "
+                    "no longer kept (its events may still be on the bus)",
+                    run_id=self.run_id,
+                )
+            self.request, self.is_new = replace(self.offered, continued=False), True
+        return await opener.fresh(self.request, self._acquired)
 
     @property
     def begun(self) -> bool:
         """True once the run has its thread."""
         return self._writer is not None
 
-    async def _acquired(self) -> int:
-        store, answer = self._ports.store, self.request.answer
-        owner = self.run_id
-        if answer is not None:  # of two that answer at once, here or elsewhere, one gets the thread
-            owner = f"{self.run_id}/{self._ports.ids.new('answer')}"
-        acquire = partial(store.acquire, self.thread_id, owner, LEASE_S)
-        if self.request.on_busy == "refuse":
-            epoch = await acquire()
-        else:
-            if self._place is None:  # only now is the thread of an answer known
-                self._place = self._lines.join(self.thread_id)
-                if self.cancel_requested:  # before there was a place to give up
-                    self.stop_waiting()
-            epoch = await self._place.acquired(acquire)
-        if answer is not None:
-            try:
-                await self._restore(answer)  # another run may have answered meanwhile
-            except Exception:
-                await store.release(self.thread_id, epoch)
-                raise
-        return epoch
+    async def _acquired(self, claim: Claim, on_busy: OnBusy) -> int:
+        async def acquire() -> int:
+            return await claim.acquired(self._ports.store)
 
-    async def _restore(self, answer: Answer | None) -> None:
-        """Take up the run's records, and the request with which it was started."""
-        store = self._ports.store
-        thread_id = await store.find(self.run_id) or self.thread_id
-        started, own = taken_up(await store.read(thread_id), self.run_id)
-        if answer is not None:
-            pending_interrupt(own, answer, self.run_id)
-        self.request = replace(started, answer=answer, continued=self.request.continued)
-        self._records = list(own)
-        self.responses_recorded = sum(isinstance(record, ModelTurn) for record in own)
-        self._sink.resume(self.request, max(record.seq for record in own) + 1)
+        if on_busy == "refuse" or self._owner is not None:
+            return await acquire()
+        if self._place is None:  # only now is the thread of an answer known
+            self._place = self._lines.join(claim.thread_id)
+            self._place_of = claim.thread_id
+            if self.cancel_requested:  # before there was a place to give up
+                self.stop_waiting()
+        return await self._place.acquired(acquire)
 
     async def conducted(self, runnable: Runnable[object]) -> object:
         """Let the Runnable do its job, in a task of its own: what is cancelled is that alone.
@@ -391,8 +463,7 @@ class HostedRun:
         """
         self.cancel_requested = True
         self.stop_waiting()
-        for child in self._children:
-            child.cancel_at_boundary()
+        self._members.cancel_at_boundary()
         if not at_once or self._stopped:
             return  # a second cancel would tear the run out of its own ending
         self._stopped = True
@@ -407,40 +478,65 @@ class HostedRun:
     def leave(self) -> None:
         """Let the next run of this host that waits have the thread."""
         if self._place is not None:
-            self._lines.leave(self.thread_id, self._place)
+            self._lines.leave(self._place_of, self._place)
 
-    async def end(self, last: TerminateEvent) -> Exception | None:
+    async def recalled(self, runnable: Runnable[object]) -> object:
+        """The result of a run that has ended, from its records. Raises as it did, in our words."""
+        ended = next(one for one in reversed(self._records) if isinstance(one, RunEnded))
+        if ended.stop_reason == "error":
+            text = ended.error or ended.reason
+            raise RemoteError(f"run {self.run_id} ended with an error: {text}")
+        if isinstance(runnable, RecordedRunnable):
+            return await runnable.recall(self)
+        return await self.conducted(runnable)
+
+    async def end(self, last: TerminateEvent, failure: BaseException | None) -> Exception | None:
         """Store the rest, emit the last event if the Runnable has not, give the thread back.
 
-        Returns what the store raised, if it did.
+        Returns what the store raised, if it did. A run that another process has taken over ends
+        here without a word: what is still to be told, that one tells.
         """
+        self._leave_probation()
+        writer = self._writer
+        if writer is not None and not self._sink.terminated:
+            failed = failure is not None and last.stop_reason == "error"
+            error = f"{type(failure).__name__}: {failure}" if failed else None
+            self.record(RunEnded(*self.stamp(), last.stop_reason, last.reason, error=error))
         self.terminate(last)
-        failure: Exception | None = None
-        if self._writer is not None:
-            for work in (
-                self._writer.durable(),
-                self._ports.store.release(self.thread_id, self.epoch),
-            ):
+        problem: Exception | None = None
+        if writer is not None:
+            for work in (writer.durable(), writer.release()):
                 try:
                     async with asyncio.timeout(STORE_END_S):
                         await work
                 except TimeoutError:
-                    failure = failure or RunError(
+                    problem = problem or RunError(
                         f"the store of run {self.run_id} gave no answer for {STORE_END_S:.0f} s; "
                         "the end of the run may not be stored",
                         run_id=self.run_id,
                     )
                 except Exception as error:  # the run has ended all the same; the caller is told
-                    failure = failure or error
-        if failure is not None:
+                    problem = problem or error
+            if writer.is_stale:
+                self._sink.abandon()
+                return problem
+        if problem is not None:
             self._sink.end_with_error()
         await self._sink.finish()
-        return failure
+        return problem
+
+    def give_way(self) -> None:
+        """The process ends, and another one is to go on with the run: nothing more is written."""
+        self._sink.abandon()
 
     async def renew(self) -> None:
         """Keep the thread's lease, if there is one yet."""
-        if self.begun:
-            await self._ports.store.renew(self.thread_id, self.epoch, LEASE_S)
+        if self._writer is not None:
+            await self._writer.renew()
+
+    def own_events(self) -> Sequence[Emitted]:
+        """What the run itself has emitted and may be told."""
+        return [entry for entry in self.feed.peek(0) if entry.run_id == self.run_id]
 
     def _still_wanted(self) -> None:
         if self.cancel_requested:

@@ -21,6 +21,9 @@ from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.errors import ConfigError
 from tulip_actors.host.feed import Feed
 
+LEASE_S = 60.0
+"""How long a thread stays a run's without a sign of life; renewed at a third of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostPorts:
@@ -31,6 +34,7 @@ class HostPorts:
     executor: ToolExecutor
     resolve_model: Callable[[str], ChatModel]
     node_id: str
+    lease_s: float = LEASE_S
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=RandomIds)
     faults: FaultPoints = field(default_factory=NoFaults)

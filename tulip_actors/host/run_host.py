@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from tulip_actors.core.calls import ToolUpdate
-from tulip_actors.core.events import TerminateEvent
-from tulip_actors.core.ports import DirectExecutor, Runnable, RunResult
+from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.events import AgentRestartedEvent, EventSource, TerminateEvent
+from tulip_actors.core.ports import DirectExecutor, RecordedRunnable, Runnable, RunResult
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.core.termination import STOP_REASONS
-from tulip_actors.errors import RunCancelled, RunError, RunNotFound, TulipError
+from tulip_actors.errors import RunCancelled, RunError, TulipError
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.hosted_run import LEASE_S, HostedRun
+from tulip_actors.host.hosted_run import HostedRun
 from tulip_actors.host.ports import AgentStatus, HostPorts
+from tulip_actors.host.probation import Probation
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.thread_lines import ThreadLines
+from tulip_actors.memory.run_store import run_of
 
 ENDED_RUNS_KEPT = 256
 ENDED_BYTES_KEPT = 64_000_000
@@ -44,8 +48,9 @@ class RunHost:
         self._ports = ports
         self._restarts = restarts
         self._queued = queued
-        self._publisher = Publisher(ports.bus)
+        self._publisher = Publisher(ports.bus, self._events_under_way)
         self._lines = ThreadLines(ports.clock)
+        self._probation = Probation(ports.clock)
         self._active: dict[str, tuple[HostedRun, asyncio.Task[None]]] = {}
         self._later: dict[str, deque[HostedRun]] = {}
         self._ended: OrderedDict[str, tuple[Feed, int]] = OrderedDict()
@@ -59,11 +64,40 @@ class RunHost:
 
         An answer to a run that another answer has just set going waits for the end of that segment.
         """
-        is_known = any(
-            request.run_id in runs for runs in (self._active, self._ended, self._forgotten)
-        )
+        run_id = request.run_id
+        is_known = any(run_id in runs for runs in (self._active, self._ended, self._forgotten))
         if request.answer is None and is_known:
-            return self.follow(request.run_id)
+            if run_id in self._active:
+                self._active[run_id][0].offered = request
+            return self.follow(run_id)
+        return self._begin(request).feed
+
+    def follow(self, run_id: str) -> Feed:
+        """The feed of a run, from its start; of one that is not here, from its records.
+
+        A run that was lost with its process goes on here. The feed ends with `RunNotFound` when
+        the store has no record of it.
+        """
+        if run_id in self._active:
+            return self._active[run_id][0].feed
+        if run_id in self._ended:
+            return self._ended[run_id][0]
+        return self._begin(RunRequest(run_id, run_id, "", continued=True), must_exist=True).feed
+
+    def take_up(self, held: Sequence[tuple[str, str]]) -> Sequence[str]:
+        """Go on with the runs that another incarnation of this host has left: the threads they
+        hold, and as whom (`RunStore.held_by`). Returns their ids."""
+        left = [
+            (thread_id, owner) for thread_id, owner in held if run_of(owner) not in self._active
+        ]
+        for thread_id, owner in left:
+            request = RunRequest(run_of(owner), thread_id, "", continued=True)
+            self._begin(request, owner=owner, must_exist=True)
+        return [run_of(owner) for _, owner in left]
+
+    def _begin(
+        self, request: RunRequest, *, owner: str | None = None, must_exist: bool = False
+    ) -> HostedRun:
         if self._stopping:
             raise self._is_stopping()
         if not self._background:
@@ -74,29 +108,50 @@ class RunHost:
             else:
                 self._background.append(asyncio.ensure_future(self._route_updates()))
         run = HostedRun(
-            request, self.runnable.name, self.id, self._ports, self._publisher, self._lines
+            request,
+            self.runnable.name,
+            self.id,
+            self._ports,
+            self._publisher,
+            self._lines,
+            self._probation,
+            folds=isinstance(self.runnable, RecordedRunnable),
+            owner=owner,
+            must_exist=must_exist,
         )
         if run.run_id in self._active:
             self._later.setdefault(run.run_id, deque()).append(run)
         else:
             self._active[run.run_id] = (run, asyncio.ensure_future(self._host(run)))
-        return run.feed
+        return run
+
+    def segment_start(self, run_id: str) -> int:
+        """The number of the first event of a run's present segment."""
+        return self._active[run_id][0].segment_start if run_id in self._active else 0
+
+    async def memory_lost(self) -> None:
+        """Store and bus may have begun anew: give them what is under way again."""
+        self._publisher.probe()
+        await self._renew()
+
+    def _events_under_way(self) -> Sequence[Emitted]:
+        return [event for run, _ in self._active.values() for event in run.own_events()]
+
+    def tell_restart(self, restarts: int, runs: Sequence[str]) -> None:
+        """Put on the bus that this host was started again, and what it takes up."""
+        source = EventSource(
+            run_id=self.id,
+            thread_id=self.id,
+            agent=self.runnable.name,
+            seq=restarts,
+            node_id=self._ports.node_id,
+            pid=os.getpid(),
+        )
+        event = AgentRestartedEvent(restarts=restarts, runs=tuple(runs), source=source)
+        self._publisher.put([Emitted(self.id, restarts, event)])
 
     def _is_stopping(self) -> RunError:
         return RunError(f"{self.runnable.name} is stopping and takes no new run")
-
-    def follow(self, run_id: str) -> Feed:
-        """The feed of a run, from its start. Raises `RunNotFound`."""
-        if run_id in self._active:
-            return self._active[run_id][0].feed
-        if run_id in self._ended:
-            return self._ended[run_id][0]
-        raise RunNotFound(
-            f"{self.runnable.name} does not know run {run_id}: it was never started here, or it "
-            f"ended more than {ENDED_RUNS_KEPT} runs, or {ENDED_BYTES_KEPT // 1_000_000} MB of "
-            "events, ago (its events may still be on the bus)",
-            run_id=run_id,
-        )
 
     def cancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:
         """Flag runs, or stop them at once. Runs that have ended are left as they are."""
@@ -167,23 +222,40 @@ class RunHost:
         failure: BaseException | None = None
         try:
             await run.begin()
+            if run.has_ended:
+                await self._recall(run)
+                return
             result = await run.conducted(self.runnable)
         except asyncio.CancelledError:
             failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
         except Exception as error:  # kept as the run's outcome, for whoever asks for it
             failure = error
-        if failure is not None and not run.begun and run.request.answer is not None:
-            # no segment began, so none ends: the question is as open as before
+        if failure is not None and not run.begun and not run.is_new:
+            # no segment began, so none ends: the run is as it was before
             del self._active[run.run_id]
             run.feed.close(error=failure)
             return
         try:
-            store_failure = await run.end(last_event(run.run_id, result, failure))
+            store_failure = await run.end(last_event(run.run_id, result, failure), failure)
         except Exception as error:  # never leave anybody waiting
             store_failure = error
         del self._active[run.run_id]
         self._keep(run)
         run.feed.close(result, failure or store_failure)
+
+    async def _recall(self, run: HostedRun) -> None:
+        """The outcome of a run that was over before, for whoever asks for it."""
+        result: object = None
+        failure: BaseException | None = None
+        try:
+            result = await run.recalled(self.runnable)
+        except asyncio.CancelledError:
+            failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
+        except Exception as error:  # as it was raised the first time
+            failure = error
+        del self._active[run.run_id]
+        self._keep(run)
+        run.feed.close(result, failure)
 
     def _keep(self, run: HostedRun) -> None:
         """Keep an ended run for those who come late; the oldest make room, and one too large for
@@ -210,12 +282,13 @@ class RunHost:
 
     async def _renew_leases(self) -> None:
         while True:
-            await self._ports.clock.sleep(LEASE_S / 3)
-            for run, _ in list(self._active.values()):
-                try:
-                    await run.renew()
-                except TulipError:  # the next write meets the same and ends the run with it
-                    continue
+            await self._ports.clock.sleep(self._ports.lease_s / 3)
+            await self._renew()
+
+    async def _renew(self) -> None:
+        for run, _ in list(self._active.values()):
+            with contextlib.suppress(TulipError):  # the next write meets the same, and ends the run
+                await run.renew()
 
 
 def last_event(run_id: str, result: object, failure: BaseException | None) -> TerminateEvent:

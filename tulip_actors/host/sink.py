@@ -54,6 +54,16 @@ class RunSink:
         self._set_source(request)
         self.next_seq = next_seq
 
+    def replay(self, events: Sequence[Emitted]) -> None:
+        """Begin with what another incarnation of the run emitted, as it is stored.
+
+        The bus takes what it has not yet.
+        """
+        self._publisher.put(events)
+        self._feed.append(events)
+        self.next_seq = events[-1].seq + 1
+        self.terminated = isinstance(events[-1].event, TerminateEvent)
+
     def emit(self, event: TulipEvent) -> TulipEvent:
         """Stamp and take an event of this run; returns it stamped. None is taken after the last.
 
@@ -72,11 +82,26 @@ class RunSink:
         packed = pack_stamped(event, self._packed_source, seq)
         source = values["source"] = self._source.numbered(seq)
         emitted = Emitted(source.run_id, seq, event, packed)
+        writer = self._writer
+        if writer is not None and writer.keeps_events:
+            writer.add_event(emitted)
         if type(event) is TerminateEvent:
             self._last, self.terminated = emitted, True
         else:
             self._take(emitted, own=True)
         return event
+
+    def emitted_so_far(self) -> list[Emitted]:
+        """The run's own events, those that are held back included."""
+        run_id = self._source.run_id
+        out = [entry for entry in self._feed.peek(0) if entry.run_id == run_id]
+        held = [entry for _, entry, is_own in self._held if is_own]
+        return [*out, *held, *([self._last] if self._last is not None else [])]
+
+    def abandon(self) -> None:
+        """Another incarnation has the run: what was held back is not ours to tell."""
+        self._held.clear()
+        self._writer = None
 
     def forward(self, entries: Sequence[Emitted]) -> None:
         """Pass on a member's events: on this run's stream only, they are on the bus already."""

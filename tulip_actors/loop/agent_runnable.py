@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tulip_actors.core.ports import ChatModel, RunContext
+from tulip_actors.core.runs import Answered, Record, RunEnded, RunStarted
+from tulip_actors.core.state import AgentState
+from tulip_actors.core.termination import Ending, stop_reason_of
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.finish import final_text
 from tulip_actors.loop.loop import run_loop
 from tulip_actors.loop.nodes import Setup
 from tulip_actors.loop.result import AgentResult, Metrics
-from tulip_actors.memory.fold import standing
+from tulip_actors.loop.turn import asked
+from tulip_actors.memory.fold import Standing, standing
 from tulip_actors.models.registry import get_model
 
 
@@ -30,27 +36,12 @@ class AgentRunnable:
         if setup.hooks.sees_events:
             ctx.watch_events(setup.hooks.saw)
         stands = standing([*await ctx.thread_records(), *ctx.records])
-        state, ending = await run_loop(setup, stands, ctx)
-        return AgentResult(
-            message=final_text(state),
-            state=state,
-            stop_reason=ending.stop_reason,
-            interrupts=ending.interrupts,
-            metrics=Metrics(
-                tool_calls=state.calls_made,
-                tool_errors=sum(
-                    not execution.success
-                    for execution in state.tool_executions
-                    if execution.run_id == ctx.run_id
-                ),
-                prompt_tokens=state.prompt_tokens_used,
-                completion_tokens=state.completion_tokens_used,
-                total_tokens=state.total_tokens_used,
-                duration_ms=ctx.elapsed_s * 1000,
-                reflexion_evaluations=len(state.confidence_history),
-                grounding_evaluations=state.grounding_evaluations,
-            ),
-        )
+        return _result(ctx, *await run_loop(setup, stands, ctx), ctx.elapsed_s * 1000)
+
+    async def recall(self, ctx: RunContext) -> AgentResult:
+        """The result of a run that has ended."""
+        stands = standing([*await ctx.thread_records(), *ctx.records])
+        return _result(ctx, stands.state, *_ended_as(ctx.records, stands))
 
     def setup(self, toolset: str) -> Setup:
         """The agent as its loop sees it."""
@@ -65,3 +56,37 @@ class AgentRunnable:
             return self._setup.model
         model = self.config.model
         return get_model(model) if isinstance(model, str) else model
+
+
+def _result(ctx: RunContext, state: AgentState, ending: Ending, duration_ms: float) -> AgentResult:
+    return AgentResult(
+        message=final_text(state),
+        state=state,
+        stop_reason=ending.stop_reason,
+        interrupts=ending.interrupts,
+        metrics=Metrics(
+            tool_calls=state.calls_made,
+            tool_errors=sum(
+                not execution.success
+                for execution in state.tool_executions
+                if execution.run_id == ctx.run_id
+            ),
+            prompt_tokens=state.prompt_tokens_used,
+            completion_tokens=state.completion_tokens_used,
+            total_tokens=state.total_tokens_used,
+            duration_ms=duration_ms,
+            reflexion_evaluations=len(state.confidence_history),
+            grounding_evaluations=state.grounding_evaluations,
+        ),
+    )
+
+
+def _ended_as(records: Sequence[Record], stands: Standing) -> tuple[Ending, float]:
+    """How the last segment of a run ended, and how many milliseconds it took."""
+    ended = next(one for one in reversed(records) if isinstance(one, RunEnded))
+    pending = stands.turn.open.values() if stands.turn is not None else ()
+    interrupts = tuple(map(asked, pending)) if ended.stop_reason == "interrupted" else ()
+    began = next(one for one in reversed(records) if isinstance(one, Answered | RunStarted))
+    took_ms = (ended.at - began.at).total_seconds() * 1000
+    stop_reason = stop_reason_of(ended.stop_reason)
+    return Ending(ended.reason, stop_reason, interrupts=interrupts), took_ms

@@ -19,7 +19,6 @@ from tulip_actors.core.calls import (
     ToolOutcome,
     ToolRequest,
 )
-from tulip_actors.core.events import InterruptEvent
 from tulip_actors.core.frozen import canonical
 from tulip_actors.core.interrupt import InterruptRequest
 from tulip_actors.core.ports import RunContext
@@ -35,6 +34,7 @@ from tulip_actors.loop.turn import (
     Slot,
     Turn,
     announce,
+    asked,
     close_children,
     close_open,
     completed,
@@ -87,7 +87,7 @@ async def execute(
 
 def _restore(turn: Turn, pending: PendingTurn) -> None:
     """Take over what is recorded of the turn: results, open questions, and calls that asked."""
-    turn.paused.extend(_asked(paused) for paused in pending.open.values())
+    turn.paused.extend(asked(paused) for paused in pending.open.values())
     asking = {paused.key.slot for paused in pending.open.values()}
     has_paused = bool(pending.open or pending.replies)
     for position, slot in enumerate(turn.slots):
@@ -282,25 +282,15 @@ def _end(turn: Turn, slot: Slot, outcome: ToolOutcome, *, is_counted: bool = Tru
         serve(turn, follower, slot.request, execution)
 
 
-def _pause(turn: Turn, slot: Slot, asked: InterruptRequest, hold: Hold | None = None) -> None:
+def _pause(turn: Turn, slot: Slot, question: InterruptRequest, hold: Hold | None = None) -> None:
     """A call waits for a human: recorded and announced; it has no result yet."""
     ctx, key = turn.ctx, slot.key
     interrupt_id = f"{ctx.run_id}/{key.turn}.{key.slot}/{len(slot.replies)}"
-    paused = Paused(*ctx.stamp(), key, interrupt_id, asked, hold)
+    paused = Paused(*ctx.stamp(), key, interrupt_id, question, hold)
     ctx.record(paused)
-    event = _asked(paused)
+    event = asked(paused)
     turn.paused.append(event)
     ctx.emit(event)
-
-
-def _asked(paused: Paused) -> InterruptEvent:
-    asked = paused.request
-    return InterruptEvent(
-        question=asked.question,
-        options=asked.options,
-        interrupt_id=paused.interrupt_id,
-        metadata=asked.metadata,
-    )
 
 
 async def _looked_at(

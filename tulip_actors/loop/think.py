@@ -16,7 +16,7 @@ from tulip_actors.core.calls import ToolSpec
 from tulip_actors.core.events import ModelChunkEvent, ThinkEvent
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import RunContext, StreamingChatModel
-from tulip_actors.core.runs import ModelResponse, ModelTurn
+from tulip_actors.core.runs import ModelResponse, ModelTurn, Recovered
 from tulip_actors.core.state import AgentState
 from tulip_actors.loop.nodes import NodeTorn, Setup
 from tulip_actors.loop.reflect import shown
@@ -85,6 +85,8 @@ def _asked_before(ctx: RunContext, key: str) -> Sequence[ModelTurn]:
     """The answers under this key that were not accepted, of a run that goes on."""
     answers: list[ModelTurn] = []
     for record in reversed(ctx.records):
+        if isinstance(record, Recovered):
+            continue
         if not isinstance(record, ModelTurn) or record.accepted:
             break
         if record.key.startswith(f"{key}/"):

@@ -13,7 +13,7 @@ from tulip_actors.core.calls import CallKey, ToolOutcome, ToolRequest
 from tulip_actors.core.events import InterruptEvent, ToolCompleteEvent, ToolStartEvent
 from tulip_actors.core.messages import ToolCall
 from tulip_actors.core.ports import RunContext
-from tulip_actors.core.runs import ToolFinished
+from tulip_actors.core.runs import Paused, ToolFinished
 from tulip_actors.core.state import AgentState, ToolExecution
 from tulip_actors.loop.nodes import Setup
 from tulip_actors.memory.fold import Reply, result_message
@@ -170,4 +170,15 @@ def completed(
         worker_pid=outcome.worker_pid,
         node_id=outcome.node_id,
         parent_call_id=parent_call_id,
+    )
+
+
+def asked(paused: Paused) -> InterruptEvent:
+    """The event of a call that asks a human."""
+    request = paused.request
+    return InterruptEvent(
+        question=request.question,
+        options=request.options,
+        interrupt_id=paused.interrupt_id,
+        metadata=request.metadata,
     )

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.runs import Record
-from tulip_actors.errors import StaleEpoch, ThreadBusy
+from tulip_actors.errors import StaleEpoch, ThreadBusy, ThreadForgotten
 
 MAX_THREADS = 10_000
 MAX_RECORDS = 2_000_000
@@ -42,11 +42,15 @@ class ThreadLog(Generic[RecordT]):
 class RecordLog(Generic[RecordT]):
     """Threads of records, with epochs and leases. Plain calls, no waiting, no decoding.
 
-    `clock_s` gives monotonic seconds.
+    `clock_s` gives monotonic seconds. A log that takes the place of one whose
+    memory was lost begins with a `first_epoch` that the other has not reached.
     """
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock_s: Callable[[], float] = time.monotonic, *, first_epoch: int = 0
+    ) -> None:
         self._clock_s = clock_s
+        self._first_epoch = first_epoch
         self._threads: dict[str, ThreadLog[RecordT]] = {}
         self._thread_of_run: dict[str, str] = {}
         self._record_count = 0
@@ -62,7 +66,7 @@ class RecordLog(Generic[RecordT]):
         now_s = self._clock_s()
         if thread.owner not in (None, owner) and thread.lease_ends_s > now_s:
             raise busy(thread_id, thread.owner)
-        thread.epoch = max(thread.epoch, above) + 1
+        thread.epoch = max(thread.epoch, above, self._first_epoch) + 1
         thread.owner, thread.host_id = owner, host_id
         thread.lease_ends_s = now_s + lease_s
         run_id = run_of(owner)
@@ -152,6 +156,8 @@ class RecordLog(Generic[RecordT]):
 
     def _current(self, thread_id: str, epoch: int) -> ThreadLog[RecordT]:
         thread = self._threads.get(thread_id)
+        if thread is None and epoch <= self._first_epoch:
+            raise forgotten(thread_id)
         if thread is None or thread.epoch != epoch:
             raise stale(thread_id, epoch, thread.epoch if thread else "forgotten")
         return thread
@@ -201,6 +207,13 @@ def busy(thread_id: str, owner: str | None) -> ThreadBusy:
         f"thread {thread_id!r} is in use by run {run_id}; wait for it (on_busy='wait'), cancel it, "
         "or use another thread_id",
         run_id=run_id,
+    )
+
+
+def forgotten(thread_id: str) -> ThreadForgotten:
+    """The error for a writer whose thread was in the memory of an earlier log."""
+    return ThreadForgotten(
+        f"the store has lost its memory, and with it what it held of thread {thread_id!r}"
     )
 
 

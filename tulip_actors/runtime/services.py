@@ -7,6 +7,7 @@ of a user's.
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -53,8 +54,9 @@ class Services:
 
     def __init__(self) -> None:
         settle_memory()
-        self._bus = MemoryBusLog()
-        self._records = RecordLog[bytes]()
+        # microseconds: an incarnation's positions, and epochs, are beyond those of the last
+        self._bus = MemoryBusLog(first=time.time_ns() // 1000)
+        self._records = RecordLog[bytes](first_epoch=int(time.time()))
         self._hosts: dict[str, HostEntry] = {}
 
     async def hello(self) -> Versions:

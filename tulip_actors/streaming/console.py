@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tulip_actors.core.events import (
+    AgentRestartedEvent,
     CausalEdgeEvent,
     CausalNodeEvent,
     GroundingEvent,
@@ -22,6 +23,7 @@ from tulip_actors.core.events import (
     ModelCompleteEvent,
     OrchestratorDecisionEvent,
     ReflectEvent,
+    RunRecoveredEvent,
     SpecialistCompleteEvent,
     SpecialistStartEvent,
     TerminateEvent,
@@ -258,6 +260,18 @@ def _causal_edge(event: CausalEdgeEvent) -> Iterator[Part]:
     yield f" (confidence {event.confidence:.2f})", "dim"
 
 
+def _run_recovered(event: RunRecoveredEvent) -> Iterator[Part]:
+    yield f"the run goes on in another process, in turn {event.iteration}", "yellow"
+    if event.chunks_discarded:
+        yield f"; what was shown of that turn ({event.chunks_discarded} pieces) is void", "dim"
+
+
+def _agent_restarted(event: AgentRestartedEvent) -> Iterator[Part]:
+    yield f"started again (restart {event.restarts})", "yellow"
+    if event.runs:
+        yield f", takes up {len(event.runs)} run{'s'[: len(event.runs) != 1]}", "dim"
+
+
 def _unknown(event: TulipEvent) -> Iterator[Part]:
     fields = event.model_dump(mode="json", exclude={"event_type", "timestamp", "source"})
     yield _called(event.event_type, fields), ""
@@ -278,5 +292,7 @@ _DESCRIPTIONS: dict[type[TulipEvent], Callable[[Any], Iterator[Part]]] = {
     OrchestratorDecisionEvent: _decision,
     CausalNodeEvent: _causal_node,
     CausalEdgeEvent: _causal_edge,
+    RunRecoveredEvent: _run_recovered,
+    AgentRestartedEvent: _agent_restarted,
 }
 """`ModelChunkEvent` is not here: its pieces share a line. A class of tomorrow is shown as data."""

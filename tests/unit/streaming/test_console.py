@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from tulip_actors.core.events import (
+    AgentRestartedEvent,
     AllEvents,
     CausalEdgeEvent,
     CausalNodeEvent,
@@ -20,6 +21,7 @@ from tulip_actors.core.events import (
     ModelCompleteEvent,
     OrchestratorDecisionEvent,
     ReflectEvent,
+    RunRecoveredEvent,
     SpecialistCompleteEvent,
     SpecialistStartEvent,
     TerminateEvent,
@@ -91,6 +93,11 @@ SHOWN: list[tuple[TulipEvent, list[str]]] = [
     ),
     (CausalNodeEvent(node_id="n1", label="disk full"), ["disk full", "n1"]),
     (CausalEdgeEvent(source_id="n1", target_id="n2"), ["n1 causes n2", "1.00"]),
+    (
+        RunRecoveredEvent(iteration=3, chunks_discarded=2),
+        ["goes on in another process", "turn 3", "2 pieces", "void"],
+    ),
+    (AgentRestartedEvent(restarts=2, runs=("r1", "r2")), ["restart 2", "takes up 2 runs"]),
 ]
 
 

@@ -1,0 +1,44 @@
+"""A run that is conducted again from its start after a crash tells nothing twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.events import ModelChunkEvent, RunRecoveredEvent, ThinkEvent, TulipEvent
+
+VARYING = {"timestamp", "source", "duration_ms", "queued_ms"}
+"""Fields in which the second telling of an event may differ from the first."""
+
+
+class Told:
+    """What was emitted before, each event as often as it was."""
+
+    def __init__(self, events: Iterable[Emitted] = ()) -> None:
+        self._left = Counter(_what(entry.event) for entry in events)
+
+    def covers(self, event: TulipEvent) -> bool:
+        """Whether this event was emitted before; each earlier one covers one."""
+        if not self._left:
+            return False
+        what = _what(event)
+        if self._left[what] <= 0:
+            return False
+        self._left[what] -= 1
+        return True
+
+
+def _what(event: TulipEvent) -> str:
+    return event.model_dump_json(exclude=VARYING)
+
+
+def chunks_discarded(events: Iterable[Emitted]) -> int:
+    """How many chunks at the end of what was emitted belong to a turn that is made again."""
+    count = 0
+    for entry in events:
+        if isinstance(entry.event, ModelChunkEvent):
+            count += 1
+        elif isinstance(entry.event, ThinkEvent | RunRecoveredEvent):
+            count = 0
+    return count
