@@ -27,10 +27,11 @@ from tulip_actors import Agent, Tool
 from tulip_actors.core.calls import CallFinished, CallKey, CallKind, CallScope, ToolRequest
 from tulip_actors.core.frozen import FrozenDict
 from tulip_actors.runtime.dispatch import DispatcherExecutor
+from tulip_actors.runtime.dispatch_link import Client
 from tulip_actors.runtime.lane import BUSY_AT
 from tulip_actors.runtime.pickling import pack
 from tulip_actors.runtime.process_memory import settle_memory
-from tulip_actors.runtime.spawn import dispatcher_actor, this_job_id, this_node_id
+from tulip_actors.runtime.spawn import dispatcher_actor, existing_actor, this_job_id, this_node_id
 
 NAMESPACE = "tulip"
 SCOPE = CallScope("bench", "bench", "bench", "bench")
@@ -56,9 +57,9 @@ class Port:
         node_id = this_node_id()
         name = f"tulip.dispatcher.{this_job_id()}.{node_id}"
         self._executor = DispatcherExecutor(
-            "bench",
+            Client("bench", 1, {"bench": pack(self._tools, "the tools")}),
             lambda: dispatcher_actor(name, NAMESPACE, node_id),
-            {"bench": pack(self._tools, "the tools")},
+            lambda name: existing_actor(name, NAMESPACE),
         )
         self._prepared: dict[tuple[str, int], list[ToolRequest]] = {}
         self.pids: set[int] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE
 from tulip_actors.core.calls import CallFinished, CallKey, CallScope, CallStatus, ToolRequest
 from tulip_actors.core.frozen import FrozenDict
 from tulip_actors.runtime.dispatch import DispatcherExecutor
+from tulip_actors.runtime.dispatch_link import Client
 from tulip_actors.runtime.pickling import pack
-from tulip_actors.runtime.spawn import dispatcher_actor, this_job_id, this_node_id
+from tulip_actors.runtime.spawn import dispatcher_actor, existing_actor, this_job_id, this_node_id
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -28,7 +30,9 @@ def executor(client_id: str) -> DispatcherExecutor:
     name = f"tulip.dispatcher.{this_job_id()}.{node_id}"
     packed = {"tools": pack(TOOLS, "the tools")}
     return DispatcherExecutor(
-        client_id, lambda: dispatcher_actor(name, DEFAULT_NAMESPACE, node_id), packed
+        Client(client_id, time.time_ns(), packed),
+        lambda: dispatcher_actor(name, DEFAULT_NAMESPACE, node_id),
+        lambda name: existing_actor(name, DEFAULT_NAMESPACE),
     )
 
 

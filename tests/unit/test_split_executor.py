@@ -62,6 +62,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self.submitted: list[CallKey] = []
+        self.adopted: list[tuple[CallKey, str]] = []
         self.cancelled: list[CallKey] = []
         self.released: list[CallKey] = []
         self.asked: list[CallKey] = []
@@ -74,6 +75,9 @@ class Tasks:
 
     def submit(self, requests: Sequence[ToolRequest]) -> None:
         self.submitted += [one.key for one in requests]
+
+    def adopt(self, requests: Sequence[ToolRequest], incarnation: str) -> None:
+        self.adopted += [(one.key, incarnation) for one in requests]
 
     async def updates(self) -> AsyncIterator[Sequence[ToolUpdate]]:
         while True:

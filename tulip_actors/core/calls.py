@@ -238,11 +238,13 @@ class CallFinished(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CallLost:
-    """The worker died. `started` tells whether the effect may have happened."""
+    """The worker died, or, `with_executor`, who owned the call: what its policy allows has not been
+    tried then. `started` tells whether the effect may have happened."""
 
     key: CallKey
     reason: str
     started: bool
+    with_executor: bool = False
 
 
 CallReport: TypeAlias = CallEmitted | CallSetMetadata

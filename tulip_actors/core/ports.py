@@ -31,7 +31,7 @@ from tulip_actors.core.calls import (
     ToolUpdate,
 )
 from tulip_actors.core.emitted import Emitted
-from tulip_actors.core.events import ModelChunkEvent, TerminateEvent, TulipEvent
+from tulip_actors.core.events import ModelChunkEvent, TerminateEvent, ToolStartEvent, TulipEvent
 from tulip_actors.core.frozen import Json
 from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.messages import Message
@@ -91,6 +91,14 @@ class ToolExecutor(Protocol):
 
     def submit(self, requests: Sequence[ToolRequest]) -> None:
         """Take calls; returns at once."""
+        ...
+
+    def adopt(self, requests: Sequence[ToolRequest], incarnation: str) -> None:
+        """Take over calls that were submitted to that incarnation; returns at once.
+
+        Their outcomes are told, or will be; those it never saw are made. When it is gone, each call
+        is told lost `with_executor`.
+        """
         ...
 
     def updates(self) -> AsyncIterator[Sequence[ToolUpdate]]:
@@ -403,6 +411,16 @@ class RunContext(CurrentRun, Protocol):
         """With what every record begins: run, sequence number of the next event, time."""
         ...
 
+    @property
+    def told_calls(self) -> Sequence[ToolStartEvent]:
+        """In a run that was recovered: the calls made by tools of the turn in which it stood that
+        were said to begin, and not to end."""
+        ...
+
+    def has_told_end(self, tool_call_id: str, parent_call_id: str | None) -> bool:
+        """In a run that was recovered: whether such a call was said to end, in that turn."""
+        ...
+
     async def thread_records(self) -> Sequence[Record]:
         """The records of other runs of this thread; none for a run that was given no thread."""
         ...
@@ -415,8 +433,11 @@ class RunContext(CurrentRun, Protocol):
         """The incarnation that will own this run's calls, for their intents."""
         ...
 
-    def call_tools(self, requests: Sequence[ToolRequest]) -> CallsUnderWay:
-        """Make calls, in an `async with`; see `CallsUnderWay`."""
+    def call_tools(
+        self, requests: Sequence[ToolRequest], adopted: Mapping[CallKey, str] | None = None
+    ) -> CallsUnderWay:
+        """Make calls, in an `async with`; see `CallsUnderWay`. Those that are `adopted` were
+        submitted before, to the incarnation named there."""
         ...
 
     async def reach(self, point: str) -> None:

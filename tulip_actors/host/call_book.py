@@ -99,7 +99,8 @@ class CallBook:
     # calls come
 
     def submit(self, client_id: str, request: ToolRequest) -> None:
-        """Take a model's call; a known key is adopted: its outcome is told, or will be."""
+        """Take a model's call; a known key is adopted: its children are told of again, and its
+        outcome is, or will be."""
         known = self._calls.get(request.key)
         if known is None or request.attempt > known.request.attempt:
             children = known.children if known is not None else {}
@@ -107,9 +108,17 @@ class CallBook:
             self._calls[request.key] = call
             self._take(call)
         else:
-            known.client_id = client_id
+            self._adopt(known, client_id)
             if known.ended is not None:
                 self._tell(client_id, _told(known.ended))
+
+    def _adopt(self, call: Call, client_id: str) -> None:
+        call.client_id = client_id
+        for child in reversed(list(call.below())):  # parents first
+            child.client_id = client_id
+            self._tell(client_id, CallSubmitted(child.request))
+            if child.ended is not None:
+                self._tell(client_id, _told(child.ended))
 
     def submit_children(
         self, parent: Call, ticket: Ticket, requests: Sequence[ToolRequest]

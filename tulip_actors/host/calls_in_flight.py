@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -45,7 +45,8 @@ class CallsInFlight:
 class MadeCalls:
     """Calls that were made together: entered, iterated to their last end, and left.
 
-    `hear` is told what bodies report, in order with their ends. Left before that end, they are
+    `adopted` names the incarnation to which calls were submitted before. `hear` is told what bodies
+    report, in order with their ends. Left before that end, they are
     cancelled. Written and read on one event loop. Not an async
     generator, whose registration with the event loop costs more than all that happens here.
     """
@@ -55,10 +56,12 @@ class MadeCalls:
         calls: CallsInFlight,
         requests: Sequence[ToolRequest],
         hear: Callable[[CallReport], None],
+        adopted: Mapping[CallKey, str] | None,
     ) -> None:
         self._calls = calls
         self._hear = hear
         self._requests = requests
+        self._adopted = adopted
         self._keys = [request.key for request in requests]
         self._pending = set(self._keys)
         self._updates: deque[ToolUpdate] = deque()
@@ -74,7 +77,14 @@ class MadeCalls:
     async def __aenter__(self) -> Self:
         for key in self._keys:
             self._calls.followed[key] = self
-        self._calls.executor.submit(self._requests)
+        executor, adopted = self._calls.executor, self._adopted
+        if not adopted:
+            executor.submit(self._requests)
+            return self
+        executor.submit([one for one in self._requests if one.key not in adopted])
+        for incarnation in dict.fromkeys(adopted.values()):
+            of_it = [one for one in self._requests if adopted.get(one.key) == incarnation]
+            executor.adopt(of_it, incarnation)
         return self
 
     def __aiter__(self) -> Self:

@@ -10,9 +10,14 @@ from tulip_actors.host.waiters import Waiters
 
 
 class Feed:
-    """Grows until it is closed with the run's outcome. Readers wait on their own loops."""
+    """Grows until it is closed with the run's outcome. Readers wait on their own loops.
+
+    `segment_start` is the number of the first event of the run's present segment: before it there
+    may be those of earlier ones, in the feed of a run that was taken up.
+    """
 
     def __init__(self) -> None:
+        self.segment_start = 0
         self._entries: list[Emitted] = []
         self._closed = False
         self._result: object = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from tulip_actors.core.calls import (
     CallEmitted,
+    CallKey,
     CallReport,
     ToolRequest,
 )
@@ -57,7 +58,7 @@ from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.probation import Probation, Verdict, fruitless, verdict_on
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import Claim, RecordWriter
-from tulip_actors.host.replay import Told, chunks_discarded
+from tulip_actors.host.replay import Told, ToldCalls, chunks_discarded
 from tulip_actors.host.sink import RunSink
 from tulip_actors.host.thread_lines import Place, ThreadLines
 from tulip_actors.host.watchers import Watchers
@@ -74,11 +75,10 @@ class HostedRun:
     """A run's context. Made by `RunHost`, which also ends it.
 
     `deliver` hands an update of the executor to whoever made the call. `has_ended` once it is clear
-    that the run was over before; `segment_start` is the number of this segment's first event.
-    `folds` tells whether what is conducted goes on from its records, or does all again; `owner` is
-    the name under which another incarnation of the host held the thread. A run that `must_exist`
-    is not begun, unless it is `offered` by whoever started it. `is_new` is false for a segment of a
-    run that was there before.
+    that the run was over before. `folds` tells whether what is conducted goes on from its records,
+    or does all again; `owner` is the name under which another incarnation of the host held the
+    thread. A run that `must_exist` is not begun, unless it is `offered` by whoever started it.
+    `is_new` is false for a segment of a run that was there before.
     """
 
     def __init__(
@@ -104,7 +104,6 @@ class HostedRun:
         self.feed = Feed()
         self.cancel_requested = False
         self.has_ended = False
-        self.segment_start = 0
         self._folds = folds
         self._owner = owner
         self.offered = None if must_exist else request
@@ -113,6 +112,7 @@ class HostedRun:
         self._on_probation = False
         self._known = 0
         self._told = Told()
+        self._told_calls = ToldCalls()
         self._stopped = False
         self._conducting: asyncio.Task[object] | None = None
         self._ports = ports
@@ -233,6 +233,15 @@ class HostedRun:
                 self.responses_recorded += 1
         self._writer.add(records)
 
+    @property
+    def told_calls(self) -> Sequence[ToolStartEvent]:
+        """See `RunContext`."""
+        return list(self._told_calls.open.values())
+
+    def has_told_end(self, tool_call_id: str, parent_call_id: str | None) -> bool:
+        """See `RunContext`."""
+        return (parent_call_id, tool_call_id) in self._told_calls.ended
+
     async def thread_records(self) -> Sequence[Record]:
         """See `RunContext`."""
         if self.thread_id == self.run_id:
@@ -312,9 +321,11 @@ class HostedRun:
         """See `RunContext`."""
         return Random(derived_id("seed", self.run_id, key))
 
-    def call_tools(self, requests: Sequence[ToolRequest]) -> MadeCalls:
+    def call_tools(
+        self, requests: Sequence[ToolRequest], adopted: Mapping[CallKey, str] | None = None
+    ) -> MadeCalls:
         """See `RunContext`."""
-        return MadeCalls(self._calls, requests, self._hear)
+        return MadeCalls(self._calls, requests, self._hear, adopted)
 
     def _hear(self, report: CallReport) -> None:
         """What a body tells. Taken where its call is followed, so in order with what becomes of it,
@@ -340,7 +351,7 @@ class HostedRun:
             self._sink.resume(request, max(one.seq for one in self._records) + 1)
         if request.continued and opening.events:
             self._sink.replay(opening.events)
-            self.segment_start = segment_start(self._records)
+            self.feed.segment_start = segment_start(self._records)
         if opening.claim is None:
             if not opening.events:
                 raise RunNotFound(
@@ -363,7 +374,7 @@ class HostedRun:
             self.record(RunStarted(*self.stamp(), request, self.agent_id))
         elif opening.question is not None and request.answer is not None:
             answer = request.answer
-            self.segment_start = self._sink.next_seq
+            self.feed.segment_start = self._sink.next_seq
             self.record(Answered(*self.stamp(), opening.question, answer.response, answer.id))
         elif request.continued:
             await self._recover(opening)
@@ -385,6 +396,7 @@ class HostedRun:
         iteration = standing([*earlier, *self._records]).state.iteration
         if not self._folds:
             self._told = Told(opening.events)
+        self._told_calls = ToldCalls(opening.events)
         self.record(Recovered(*self.stamp()))
         self._known = len(self._records)
         self.emit(

@@ -16,6 +16,7 @@ from functools import partial
 
 from tulip_actors.core.calls import (
     CallKey,
+    CallLost,
     CallReport,
     CallStarted,
     CallStatus,
@@ -77,6 +78,16 @@ class InlineExecutor:
         for request in requests:
             self._book.submit(_HERE, request)
         self.fill()
+
+    def adopt(self, requests: Sequence[ToolRequest], incarnation: str) -> None:
+        """See `ToolExecutor`. Calls of another process ended with it."""
+        if incarnation == self._incarnation:
+            self.submit(requests)
+            return
+        loop = asyncio.get_running_loop()
+        for request in requests:
+            lost = CallLost(request.key, "its process ended", started=True, with_executor=True)
+            loop.call_soon(self._tell, lost)
 
     async def updates(self) -> AsyncIterator[Sequence[ToolUpdate]]:
         """See `ToolExecutor`."""

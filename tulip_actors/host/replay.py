@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tulip_actors.core.emitted import Emitted
-from tulip_actors.core.events import ModelChunkEvent, RunRecoveredEvent, ThinkEvent, TulipEvent
+from tulip_actors.core.events import (
+    ModelChunkEvent,
+    RunRecoveredEvent,
+    ThinkEvent,
+    ToolCompleteEvent,
+    ToolStartEvent,
+    TulipEvent,
+)
 
 VARYING = {"timestamp", "source", "duration_ms", "queued_ms"}
 """Fields in which the second telling of an event may differ from the first."""
@@ -31,6 +38,25 @@ class Told:
 
 def _what(event: TulipEvent) -> str:
     return event.model_dump_json(exclude=VARYING)
+
+
+class ToldCalls:
+    """The calls made by tools in the last turn, as far as they were told of."""
+
+    def __init__(self, events: Iterable[Emitted] = ()) -> None:
+        self.open: dict[tuple[str | None, str], ToolStartEvent] = {}
+        self.ended: set[tuple[str | None, str]] = set()
+        for entry in events:
+            event = entry.event
+            if isinstance(event, ThinkEvent):
+                self.open.clear()
+                self.ended.clear()
+            elif isinstance(event, ToolStartEvent | ToolCompleteEvent) and event.parent_call_id:
+                call = (event.parent_call_id, event.tool_call_id)
+                if isinstance(event, ToolStartEvent):
+                    self.open[call] = event
+                elif self.open.pop(call, None) is not None:
+                    self.ended.add(call)
 
 
 def chunks_discarded(events: Iterable[Emitted]) -> int:

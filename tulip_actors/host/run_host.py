@@ -125,10 +125,6 @@ class RunHost:
             self._active[run.run_id] = (run, asyncio.ensure_future(self._host(run)))
         return run
 
-    def segment_start(self, run_id: str) -> int:
-        """The number of the first event of a run's present segment."""
-        return self._active[run_id][0].segment_start if run_id in self._active else 0
-
     async def memory_lost(self) -> None:
         """Store and bus may have begun anew: give them what is under way again."""
         self._publisher.probe()

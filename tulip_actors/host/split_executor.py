@@ -57,6 +57,17 @@ class SplitExecutor:
             self._inline_keys.update(one.key for one in here)
             self._inline.submit(here)
 
+    def adopt(self, requests: Sequence[ToolRequest], incarnation: str) -> None:
+        """See `ToolExecutor`."""
+        of_others, _, of_inline = incarnation.rpartition("+")
+        here = [one for one in requests if one.policy.kind is CallKind.INLINE]
+        there = [one for one in requests if one.policy.kind is not CallKind.INLINE]
+        if there:
+            self._others.adopt(there, of_others)
+        if here:
+            self._inline_keys.update(one.key for one in here)
+            self._inline.adopt(here, of_inline)
+
     async def updates(self) -> AsyncIterator[Sequence[ToolUpdate]]:
         """See `ToolExecutor`. Raises what the updates of the others raise."""
         forwarding = asyncio.ensure_future(self._forward())

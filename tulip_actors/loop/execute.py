@@ -35,12 +35,12 @@ from tulip_actors.loop.turn import (
     Turn,
     announce,
     asked,
+    child_begins,
+    child_ends,
     close_children,
     close_open,
-    completed,
     keep,
     serve,
-    started,
     with_results,
 )
 from tulip_actors.memory.fold import PendingTurn, Reply
@@ -49,6 +49,8 @@ from tulip_actors.tools.invoke import result_text
 
 MAX_RETRIES = 5
 """How often a hook may have one call run again."""
+LOST_TRIES = 3
+"""How often a call is made again that was lost with its executor, where its tool does not say."""
 
 NOT_RUN = "not run: the run ended before"
 
@@ -71,8 +73,7 @@ async def execute(
         for slots in _waves(turn):
             admitted = await _admit(turn, slots)
             if admitted:
-                await _store_intents(turn, admitted)
-                announce(turn, admitted)
+                await _store_intents(turn, [slot for slot in admitted if slot.adopted is None])
                 await _follow(turn, _free(turn, admitted))
     except TurnPaused:
         raise
@@ -87,6 +88,7 @@ async def execute(
 
 def _restore(turn: Turn, pending: PendingTurn) -> None:
     """Take over what is recorded of the turn: results, open questions, and calls that asked."""
+    turn.told = {(one.parent_call_id, one.tool_call_id): one for one in turn.ctx.told_calls}
     turn.paused.extend(asked(paused) for paused in pending.open.values())
     asking = {paused.key.slot for paused in pending.open.values()}
     has_paused = bool(pending.open or pending.replies)
@@ -99,9 +101,12 @@ def _restore(turn: Turn, pending: PendingTurn) -> None:
         shares = has_paused and position not in pending.intents  # the execution of one that asked
         slot.waiting = bool(asking) and (position in asking or shares or bool(slot.replies))
         slot.announced = shares
-        if slot.replies and not slot.waiting:
-            slot.request = _asked_again(turn, pending.intents[position], slot.replies)
-            slot.announced = True
+        if slot.waiting or position not in pending.intents:
+            continue
+        slot.request = _asked_again(turn, pending.intents[position], slot.replies)
+        slot.announced = True
+        if turn.ctx.request.continued:
+            slot.adopted = pending.executors[position]
 
 
 def _asked_again(turn: Turn, intent: Intent, replies: Sequence[Reply]) -> ToolRequest:
@@ -134,7 +139,7 @@ async def _admit(turn: Turn, slots: Sequence[Slot]) -> list[Slot]:
 
 async def _admitted(turn: Turn, slot: Slot) -> ToolRequest | None:
     """The request of one call, None if its result is there already, or will be another's."""
-    ctx, call = turn.ctx, slot.call
+    call = slot.call
     try:
         tool = turn.setup.config.tools[call.name]
         request = await admit(turn, slot, tool)
@@ -156,9 +161,7 @@ async def _admitted(turn: Turn, slot: Slot) -> ToolRequest | None:
     if leader is None:
         return request
     leader.followers += (slot,)
-    if not slot.announced:
-        slot.announced = True
-        ctx.emit(started(request))
+    slot.announced |= leader.adopted is not None  # told of with it, before the run was lost
     return None
 
 
@@ -175,11 +178,16 @@ def _leader(turn: Turn, request: ToolRequest) -> Slot | None:
 
 
 async def _store_intents(turn: Turn, slots: Sequence[Slot]) -> None:
+    """Write down that calls are about to be made, and say so. Those that share the execution of one
+    are told of with it."""
+    if not slots:
+        return
     ctx = turn.ctx
+    executor = await ctx.executor_id()
     requests = [slot.request for slot in slots if slot.request is not None]
     intents = [Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in requests]
-    executor = await ctx.executor_id()
     ctx.record(ToolIntents(*ctx.stamp(), tuple(intents), executor))
+    announce(turn, [one for slot in slots for one in (slot, *slot.followers)])
     await ctx.durable()
     await ctx.reach("intents_stored")
 
@@ -209,18 +217,20 @@ async def _follow(turn: Turn, slots: Sequence[Slot]) -> None:
     while slots:
         again: list[tuple[Slot, ToolOutcome]] = []
         requests: list[ToolRequest] = []
+        adopted: dict[CallKey, str] = {}
         for slot in slots:
             assert slot.request is not None, "it was admitted"
             slot.submitted = True
             requests.append(slot.request)
-        async with turn.ctx.call_tools(requests) as updates:
+            if slot.adopted is not None:
+                adopted[slot.key], slot.adopted = slot.adopted, None
+        async with turn.ctx.call_tools(requests, adopted) as updates:
             async for update in updates:
                 match update:
                     case CallFinished(key, outcome):
                         await _settle(turn, key, outcome, again)
                     case CallSubmitted(child):
-                        turn.children[child.key] = child
-                        turn.ctx.emit(started(child))
+                        child_begins(turn, child)
                     case CallLost():
                         await _lost(turn, update, again)
         close_children(turn)
@@ -229,14 +239,20 @@ async def _follow(turn: Turn, slots: Sequence[Slot]) -> None:
                 keep(turn, slot, outcome)
             raise turn.failure
         slots = [slot for slot, _ in again]
+        await _store_intents(turn, [slot for slot in slots if slot.lost])
 
 
 async def _lost(turn: Turn, lost: CallLost, again: list[tuple[Slot, ToolOutcome]]) -> None:
-    """The worker of a call died: a human is asked, if its tool says so, or the model is told."""
+    """The worker of a call died: a human is asked, if its tool says so, or the model is told. One
+    that went with its executor is made again if its tool allows that."""
     slot = turn.slots[lost.key.slot]
     request = None if lost.key.index else slot.request
     if request is not None and request.policy.on_unknown == "ask" and lost.started:
         _pause(turn, slot, repetition_of(request, lost.reason), "lost")
+        return
+    if request is not None and lost.with_executor and _may_repeat(request, slot):
+        slot.request, slot.lost = request._replace(attempt=request.attempt + 1), slot.lost + 1
+        again.append((slot, ToolOutcome(error=lost.reason, error_type=ToolLost.code)))
         return
     error = (LOST if lost.started else NEVER_BEGAN).format(reason=lost.reason)
     await _settle(turn, lost.key, ToolOutcome(error=error, error_type=ToolLost.code), again)
@@ -247,10 +263,7 @@ async def _settle(
 ) -> None:
     """A call has ended. It is put among those to be run again if a hook wants that."""
     if key.index:
-        child = turn.children.pop(key, None)
-        if child is not None:
-            name, call_id = child.tool_name, child.tool_call_id
-            turn.ctx.emit(completed(name, call_id, outcome, child.parent_call_id))
+        child_ends(turn, key, outcome)
         return
     slot = turn.slots[key.slot]
     request = slot.request
@@ -313,6 +326,12 @@ async def _looked_at(
         text = result_text(event.result)
         outcome = outcome._replace(result=text, error=None, error_type=None)
     return outcome, event.retry and _tries(request) <= MAX_RETRIES
+
+
+def _may_repeat(request: ToolRequest, slot: Slot) -> bool:
+    """Whether a call whose outcome is unknown may be made again."""
+    policy = request.policy
+    return policy.on_unknown == "retry" and slot.lost < (policy.retries or LOST_TRIES)
 
 
 def _tries(request: ToolRequest) -> int:

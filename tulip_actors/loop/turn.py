@@ -27,8 +27,9 @@ class Slot:
 
     A call that is `refused` is in the conversation, but counts for nothing: it never ran. One that
     is `waiting` is not to run before every question is answered; `replies` is what was said to its
-    own. `followers` share the execution of this one: duplicates of an idempotent call within the
-    turn.
+    own. `adopted` names the executor to which it was submitted before the run was lost, and `lost`
+    counts how often it went with its executor. `followers` share the execution of this one:
+    duplicates of an idempotent call within the turn.
     """
 
     key: CallKey
@@ -41,17 +42,23 @@ class Slot:
     waiting: bool = False
     followers: tuple[Slot, ...] = ()
     replies: Sequence[Reply] = ()
+    adopted: str | None = None
+    lost: int = 0
 
 
 @dataclass(slots=True)
 class Turn:
-    """The calls of one turn, and what came up meanwhile: children, questions, a hook's failure."""
+    """The calls of one turn, and what came up meanwhile: children, questions, a hook's failure.
+
+    `told` are children that were said to begin before the run was lost, and not to end.
+    """
 
     setup: Setup
     state: AgentState
     ctx: RunContext
     slots: list[Slot]
     children: dict[CallKey, ToolRequest] = field(default_factory=dict)
+    told: dict[tuple[str | None, str], ToolStartEvent] = field(default_factory=dict)
     paused: list[InterruptEvent] = field(default_factory=list)
     failure: Exception | None = None
 
@@ -123,14 +130,34 @@ def close_open(turn: Turn, reason: str) -> None:
             keep(turn, slot, closed)
 
 
+def child_begins(turn: Turn, child: ToolRequest) -> None:
+    """A tool makes a call of its own. One that was told of before the run was lost is not again."""
+    known = (child.parent_call_id, child.tool_call_id)
+    if turn.told.pop(known, None) is None and not turn.ctx.has_told_end(known[1], known[0]):
+        turn.ctx.emit(started(child))
+    turn.children[child.key] = child
+
+
+def child_ends(turn: Turn, key: CallKey, outcome: ToolOutcome) -> None:
+    """A call made by a tool has ended."""
+    child = turn.children.pop(key, None)
+    if child is None or turn.ctx.has_told_end(child.tool_call_id, child.parent_call_id):
+        return
+    turn.ctx.emit(completed(child.tool_name, child.tool_call_id, outcome, child.parent_call_id))
+
+
 def close_children(turn: Turn) -> None:
     """Announce the end of children whose own end never came: lost with their executor."""
-    if not turn.children:
+    if not turn.children and not turn.told:
         return
     closed = ToolOutcome(error=CANCELLED, error_type="cancelled")
-    for child in turn.children.values():
-        turn.ctx.emit(completed(child.tool_name, child.tool_call_id, closed, child.parent_call_id))
+    open_: list[ToolRequest | ToolStartEvent] = [*turn.children.values(), *turn.told.values()]
+    for child in open_:
+        if not turn.ctx.has_told_end(child.tool_call_id, child.parent_call_id):
+            end = completed(child.tool_name, child.tool_call_id, closed, child.parent_call_id)
+            turn.ctx.emit(end)
     turn.children.clear()
+    turn.told.clear()
 
 
 def with_results(turn: Turn) -> AgentState:

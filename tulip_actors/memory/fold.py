@@ -62,12 +62,14 @@ class Reply(NamedTuple):
 class PendingTurn:
     """A turn that is not complete.
 
-    By slot: results there are, the calls as they were admitted, the replies so far. `open` are the
-    questions without an answer; `reflection` is what the turn's reflection made, if it was due.
+    By slot: results there are, the calls as they were admitted and to whom they were submitted, the
+    replies so far. `open` are the questions without an answer; `reflection` is what the turn's
+    reflection made, if it was due.
     """
 
     executions: dict[int, ToolFinished] = field(default_factory=dict)
     intents: dict[int, Intent] = field(default_factory=dict)
+    executors: dict[int, str] = field(default_factory=dict)
     replies: dict[int, list[Reply]] = field(default_factory=dict)
     open: dict[str, Paused] = field(default_factory=dict)
     reflection: Added | None = None
@@ -75,8 +77,10 @@ class PendingTurn:
     def take(self, record: Record) -> None:
         """Fold one more record of the turn in."""
         match record:
-            case ToolIntents(intents=intents):
-                self.intents.update({intent.key.slot: intent for intent in intents})
+            case ToolIntents(intents=intents, executor=executor):
+                for intent in intents:
+                    self.intents[intent.key.slot] = intent
+                    self.executors[intent.key.slot] = executor
             case ToolFinished(key=key):
                 self.executions[key.slot] = record
             case Paused(interrupt_id=interrupt_id):

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -19,6 +20,7 @@ from tulip_actors.core.calls import CallKind
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import Runnable, RunStore
 from tulip_actors.core.runs import Record, RunRequest
+from tulip_actors.errors import ClusterError
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.inline import (
     kept_in,
@@ -33,15 +35,19 @@ from tulip_actors.host.run_host import RunHost
 from tulip_actors.host.split_executor import QueueingExecutor, SplitExecutor
 from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.memory.backends.memory import MemoryCheckpointer
+from tulip_actors.memory.run_store import run_of
 from tulip_actors.models.registry import get_model
 from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
 from tulip_actors.runtime.dispatch import DispatcherExecutor
+from tulip_actors.runtime.dispatch_link import Client
 from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import pack, pack_outcome, unpack
 from tulip_actors.runtime.process_memory import settle_memory
 from tulip_actors.runtime.service_clients import ClusterBusLog, ClusterRunStore
 
 POLL_S = 10.0
+SERVICES_ACTOR = "the services actor"
+SERVICES_RETRY_S = 0.2
 PAGE_EVENTS = 512
 """Events of one run in one answer; the rest follows with the next."""
 
@@ -51,11 +57,30 @@ News: TypeAlias = tuple[int, Sequence[Emitted], bytes | None]
 
 @dataclass(slots=True)
 class _Watch:
-    """How far a client has read a run. Without `events` it only waits for the outcome."""
+    """How far a client has read a run. Without `events` it only waits for the outcome.
+
+    `seen` are the numbers of the events it had, by run, before the host was started again; of
+    the run `segment_of` it wants the present segment only.
+    """
 
     feed: Feed
     events: bool
+    seen: Mapping[str, int]
+    segment_of: str | None = None
     position: int = 0
+
+    def news(self) -> Sequence[Emitted]:
+        """A page of what the client has not had."""
+        entries = self.feed.peek(self.position)[:PAGE_EVENTS]
+        self.position += len(entries)
+        if not self.seen and self.segment_of is None:
+            return entries
+        seen, first, of = self.seen, self.feed.segment_start, self.segment_of
+        return [
+            one
+            for one in entries
+            if one.seq > seen.get(one.run_id, -1) and not (one.run_id == of and one.seq < first)
+        ]
 
 
 @dataclass(slots=True)
@@ -82,13 +107,22 @@ class Openings:
     host: RunHost
     watch: Callable[[str, int, _Watch], None]
 
-    def start(self, request: RunRequest, events: bool, client_id: str, watch_id: int) -> None:
+    def start(
+        self,
+        request: RunRequest,
+        events: bool,
+        seen: Mapping[str, int],
+        client_id: str,
+        watch_id: int,
+    ) -> None:
         """Start a run and let the client follow it. Raises what keeps it from starting."""
-        self.watch(client_id, watch_id, _Watch(self.host.start(request), events))
+        segment_of = None if request.answer is None else request.run_id
+        watch = _Watch(self.host.start(request), events, seen, segment_of)
+        self.watch(client_id, watch_id, watch)
 
-    def follow(self, run_id: str, client_id: str, watch_id: int) -> None:
-        """Let the client follow a run from its start. Raises `RunNotFound`."""
-        self.watch(client_id, watch_id, _Watch(self.host.follow(run_id), events=True))
+    def follow(self, run_id: str, seen: Mapping[str, int], client_id: str, watch_id: int) -> None:
+        """Let the client follow a run from its start."""
+        self.watch(client_id, watch_id, _Watch(self.host.follow(run_id), True, seen))
 
 
 class AgentActor:
@@ -105,6 +139,10 @@ class AgentActor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._services_handle: Any = None
         self._starting: asyncio.Task[RunHost] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        from tulip_actors.runtime.spawn import wake_up_if_restarted
+
+        wake_up_if_restarted()  # nobody may ask, but there may be runs to go on with
 
     # runs
 
@@ -126,7 +164,9 @@ class AgentActor:
     async def stop(self, drain_s: float) -> None:
         """End all runs; the actor is then ended by who asked."""
         await stop_host(await self._ready(), drain_s)
-        await ask(self._services().leave.remote(self._id), "the services actor")
+        if self._watching is not None:
+            self._watching.cancel()
+        await ask(self._services().leave.remote(self._id), SERVICES_ACTOR)
 
     async def records(self, thread_id: str) -> Sequence[Record]:
         """See `HostClient`."""
@@ -135,6 +175,10 @@ class AgentActor:
     async def model_trace(self) -> Sequence[object]:
         """See `HostClient`."""
         return recorded_requests((await self._ready()).runnable)
+
+    async def wake_up(self) -> None:
+        """Be ready: what an actor that was started again tells itself."""
+        await self._ready()
 
     # the control lane: another thread, so it only looks and signals
 
@@ -169,23 +213,47 @@ class AgentActor:
         try:
             runnable = cast(Runnable[object], unpack(self._packed))
             executor = self._executor(runnable)
-            announced = self._services().announce.remote(
-                self._id, self._name, self._namespace, _node_id(), os.getpid()
-            )
-            restarts = cast(int, await ask(announced, "the services actor"))
+            store = self._store(runnable)
+            restarts, held = await asyncio.gather(self._announced(), store.held_by(self._id))
             ports = HostPorts(
-                store=self._store(runnable),
+                store=store,
                 bus=ClusterBusLog(self._services),
                 executor=executor,
                 resolve_model=get_model,
                 node_id=_node_id(),
             )
-            self._host = RunHost(
+            host = RunHost(
                 self._id, runnable, ports, restarts=restarts, queued=lambda: executor.queued
             )
+            if restarts:
+                host.tell_restart(restarts, [run_of(owner) for _, owner in held])
+            host.take_up(held)
+            self._host = host
+            self._watching = asyncio.ensure_future(self._watch_services(host))
         finally:
             self._starting = None
         return self._host
+
+    async def _announced(self) -> int:
+        """Be listed on the cluster; returns how often this host was started before."""
+        announced = self._services().announce.remote(
+            self._id, self._name, self._namespace, _node_id(), os.getpid()
+        )
+        return cast(int, await ask(announced, SERVICES_ACTOR))
+
+    async def _watch_services(self, host: RunHost) -> None:
+        """When the services actor has lost its memory, give it back what is known here."""
+        while True:
+            try:
+                await ask(self._services().until_gone.remote(), SERVICES_ACTOR)
+            except ClusterError:
+                while True:
+                    try:
+                        await self._announced()
+                        break
+                    except ClusterError:
+                        await asyncio.sleep(SERVICES_RETRY_S)
+                await host.memory_lost()
 
     def _executor(self, runnable: Runnable[object]) -> QueueingExecutor:
         """Where the calls run: in this process those of inline tools, all others in tasks."""
@@ -194,9 +262,9 @@ class AgentActor:
         inline = InlineExecutor(lambda toolset: tools, _node_id(), max_concurrency)
         if kinds == {CallKind.INLINE}:
             return inline
-        tasks = DispatcherExecutor(
-            self._id, self._dispatcher, {self._id: pack(tools, "the tools")}, max_concurrency
-        )
+        toolsets = {self._id: pack(tools, "the tools")}
+        client = Client(self._id, time.time_ns(), toolsets, max_concurrency)
+        tasks = DispatcherExecutor(client, self._dispatcher, self._other_dispatcher)
         if tools:
             tasks.warm()
         return SplitExecutor(inline, tasks) if CallKind.INLINE in kinds else tasks
@@ -222,6 +290,11 @@ class AgentActor:
         name = f"tulip.dispatcher.{this_job_id()}.{node_id}"
         return dispatcher_actor(name, self._namespace, node_id)
 
+    def _other_dispatcher(self, name: str) -> Any:
+        from tulip_actors.runtime.spawn import existing_actor
+
+        return existing_actor(name, self._namespace)
+
     def _watch(self, client_id: str, watch_id: int, watch: _Watch) -> None:
         client = self._clients.setdefault(client_id, _Client())
         client.watches[watch_id] = watch
@@ -237,8 +310,7 @@ class AgentActor:
         watch = client.watches[watch_id]
         entries: Sequence[Emitted] = ()
         if watch.events:
-            entries = watch.feed.peek(watch.position)[:PAGE_EVENTS]
-            watch.position += len(entries)
+            entries = watch.news()
             if watch.position < len(watch.feed):
                 client.notice(watch_id)
                 return watch_id, entries, None

@@ -1,7 +1,8 @@
 """A driver's side of a host: short calls out, one stream of events back.
 
 Everything here lives on the portal's loop. The stream is a long poll: one call in flight per host,
-however many of its runs this process follows.
+however many of its runs this process follows. A host whose process ends comes back: then what is
+followed is opened again, and goes on after the last event that was read.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from tulip_actors.core.defaults import RandomIds
+from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.runs import Record, RunRequest
-from tulip_actors.errors import ClusterError, RunLost
+from tulip_actors.errors import ActorLost, ClusterError, RunLost
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.portal import portal, running_loop
 from tulip_actors.host.ports import AgentStatus, HostSpec
@@ -26,6 +30,32 @@ from tulip_actors.runtime.failures import ask
 from tulip_actors.runtime.pickling import unpack_outcome
 
 _log = logging.getLogger(__name__)
+COMES_BACK_S = 120.0
+"""How long a host may be away: back in a second, but longer where its node was lost."""
+RETRY_S = 0.1
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A run that is followed here. `request` is what started it, None for one that was there.
+
+    `seen` are the numbers of its events that came, by run (a team's stream has those of its
+    members). It may have been `opened` before. `cancelled` is the last cancel that was asked for:
+    True for one that stops at once.
+    """
+
+    run_id: str
+    feed: Feed
+    events: bool
+    request: RunRequest | None = None
+    seen: dict[str, int] = field(default_factory=dict)
+    opened: bool = False
+    cancelled: bool | None = None
+
+    def take(self, entries: Sequence[Emitted]) -> None:
+        """Add what has come."""
+        self.seen.update((one.run_id, one.seq) for one in entries)
+        self.feed.append(entries)
 
 
 class RayClient:
@@ -42,9 +72,8 @@ class RayClient:
         self._made: asyncio.Task[Any] | None = None
         self._opener: Any = None
         self._openings = BundledCalls(lambda: self._opener, self._what)
-        self._feeds: dict[int, tuple[str, Feed]] = {}
+        self._followed: dict[int, _Followed] = {}
         self._next_watch = 0
-        self._unanswered: dict[str, bool | None] = {}
         self._polling: asyncio.Task[None] | None = None
 
     def warm(self) -> None:
@@ -63,13 +92,13 @@ class RayClient:
     def begin(self, request: RunRequest, *, events: bool) -> Feed:
         """See `HostClient`."""
         feed = Feed()
-        portal().submit(self._start(request, feed, events))
+        portal().submit(self._open(_Followed(request.run_id, feed, events, request)))
         return feed
 
     def follow(self, run_id: str) -> Feed:
         """See `HostClient`."""
         feed = Feed()
-        portal().submit(self._attach(run_id, feed))
+        portal().submit(self._open(_Followed(run_id, feed, True)))
         return feed
 
     def cancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:
@@ -105,38 +134,60 @@ class RayClient:
         return await asyncio.shield(self._made)
 
     async def _ask(self, method: str, *arguments: object) -> object:
+        """Make a call that may be made twice; one that met the end of a process is."""
+        return await self._insist(lambda actor: getattr(actor, method).remote(*arguments))
+
+    async def _insist(self, call: Callable[[Any], Any]) -> object:
         actor = await self._actor()
-        return await ask(getattr(actor, method).remote(*arguments), self._what)
+        until_s = time.monotonic() + COMES_BACK_S
+        while True:
+            try:
+                return await ask(call(actor), self._what)
+            except ActorLost:
+                raise
+            except ClusterError:
+                if time.monotonic() > until_s:
+                    raise
+                await asyncio.sleep(RETRY_S)
 
-    async def _start(self, request: RunRequest, feed: Feed, events: bool) -> None:
-        """Start a run. A cancel that came meanwhile has overtaken the start: it is sent again."""
-        self._unanswered[request.run_id] = None
-        await self._open(feed, request.run_id, "start", request, events)
-        wanted = self._unanswered.pop(request.run_id)
-        if wanted is not None:
-            await _quietly(self._cancel([request.run_id], wanted))
+    async def _open(self, followed: _Followed) -> None:
+        """Make the call that lets a run be followed; what it raises is the run's outcome.
 
-    async def _attach(self, run_id: str, feed: Feed) -> None:
-        await self._open(feed, run_id, "follow", run_id)
-
-    async def _open(self, feed: Feed, run_id: str, method: str, *arguments: object) -> None:
-        """Make the call that opens a feed; what it raises is the feed's end."""
+        A cancel that came meanwhile has overtaken it: it is sent again.
+        """
         watch_id, self._next_watch = self._next_watch, self._next_watch + 1
-        self._feeds[watch_id] = (run_id, feed)
+        self._followed[watch_id] = followed
         try:
-            actor = self._opener = await self._actor()
+            self._opener = await self._actor()
+            method, arguments = _opening_of(followed)
             opening = self._openings.call(method, *arguments, self._client_id, watch_id)
             if self._polling is None:
-                self._polling = asyncio.ensure_future(self._poll(actor))
+                self._polling = asyncio.ensure_future(self._poll())
             await opening
+        except ActorLost as error:
+            self._fail(watch_id, error)
+        except ClusterError:
+            await asyncio.sleep(RETRY_S)
+            if self._followed.pop(watch_id, None) is not None:  # else the poll has met the same
+                portal().submit(self._open(followed))
+            return
         except Exception as error:  # whatever keeps the run from starting is its outcome
-            self._feeds.pop(watch_id, None)
-            feed.close(error=error)
+            self._fail(watch_id, error)
+        if followed.cancelled is not None:
+            await _quietly(self._send_cancel([followed.run_id], followed.cancelled))
+
+    def _fail(self, watch_id: int, error: BaseException) -> None:
+        followed = self._followed.pop(watch_id, None)
+        if followed is not None:
+            followed.feed.close(error=error)
 
     async def _cancel(self, run_ids: Sequence[str], at_once: bool) -> None:
-        for run_id in run_ids:
-            if run_id in self._unanswered:
-                self._unanswered[run_id] = at_once or bool(self._unanswered[run_id])
+        for followed in self._followed.values():
+            if followed.run_id in run_ids:
+                followed.cancelled = at_once or bool(followed.cancelled)
+        await self._send_cancel(run_ids, at_once)
+
+    async def _send_cancel(self, run_ids: Sequence[str], at_once: bool) -> None:
         await self._ask("cancel", list(run_ids), at_once)
 
     async def _stop(self, drain_s: float) -> None:
@@ -149,30 +200,59 @@ class RayClient:
         actor, self._made = await self._actor(), None
         await asyncio.to_thread(self._end, actor, self._spec)
 
-    async def _poll(self, actor: Any) -> None:
-        """Take news while anything is followed. A host that died ends what it hosted."""
+    async def _poll(self) -> None:
+        """Take news while anything is followed. A host that does not come back ends its runs."""
         try:
-            while self._feeds:
-                news = await ask(actor.poll.remote(self._client_id), self._what)
+            while self._followed:
+                actor = await self._actor()
+                try:
+                    news = await ask(actor.poll.remote(self._client_id), self._what)
+                except ActorLost:
+                    raise
+                except ClusterError as error:
+                    await self._open_again(error)
+                    continue
                 for one in cast(Sequence[News], news):
                     self._take(one)
         except Exception as error:  # every follower must be told, whatever it was
-            lost, self._feeds = self._feeds, {}
-            for run_id, feed in lost.values():
-                feed.close(error=RunLost(f"run {run_id} was lost: {error}", run_id=run_id))
+            lost, self._followed = self._followed, {}
+            for followed in lost.values():
+                run_id = followed.run_id
+                told = RunLost(f"run {run_id} was lost: {error}", run_id=run_id)
+                followed.feed.close(error=told)
         finally:
             self._polling = None
 
+    async def _open_again(self, error: ClusterError) -> None:
+        """The host's process has ended: once there is another, follow there what was followed."""
+        _log.debug("%s; waiting for it to come back", error)
+        await self._ask("wake_up")
+        followed, self._followed = self._followed, {}
+        for one in followed.values():
+            portal().submit(self._open(one))
+        await asyncio.sleep(0)
+
     def _take(self, news: News) -> None:
         watch_id, entries, outcome = news
-        if watch_id not in self._feeds:
+        followed = self._followed.get(watch_id)
+        if followed is None:
             return
-        feed = self._feeds[watch_id][1]
         if entries:
-            feed.append(entries)
+            followed.take(entries)
         if outcome is not None:
-            del self._feeds[watch_id]
-            feed.close(*unpack_outcome(outcome))
+            del self._followed[watch_id]
+            followed.feed.close(*unpack_outcome(outcome))
+
+
+def _opening_of(followed: _Followed) -> tuple[str, tuple[object, ...]]:
+    """The call by which a host lets a run be followed: started, unless it was before."""
+    request = followed.request
+    if request is None:
+        return "follow", (followed.run_id, followed.seen)
+    if followed.opened:
+        request = replace(request, continued=True)
+    followed.opened = True
+    return "start", (request, followed.events, followed.seen)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

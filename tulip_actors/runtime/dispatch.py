@@ -1,17 +1,16 @@
-"""An actor's side of its node's dispatcher: the ToolExecutor port.
+"""An actor's side of the dispatchers: the ToolExecutor port.
 
-One `submit` in flight with everything buffered meanwhile, and one long poll for what happened.
+New calls go to the dispatcher of this node. One of another node is spoken to only about calls that
+an earlier incarnation of the actor submitted there: it still runs them, or has their outcomes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from tulip_actors.core.calls import (
-    CallFinished,
     CallKey,
     CallLost,
     CallStatus,
@@ -19,177 +18,131 @@ from tulip_actors.core.calls import (
     ToolUpdate,
 )
 from tulip_actors.errors import ClusterError
-from tulip_actors.runtime.failures import ask
-from tulip_actors.runtime.tool_work import pack_keys, pack_requests, unpack_updates
-
-WHAT = "the dispatcher"
-RETRY_S = 0.2
-REQUESTS_PER_MESSAGE = 512
-CONNECT_RETRIES_S = (0.1, 0.3, 1.0, None)
-_log = logging.getLogger(__name__)
+from tulip_actors.runtime.dispatch_link import Client, DispatcherLink
 
 
 class DispatcherExecutor:
-    """Runs calls as Ray tasks through a dispatcher, which `find` makes or finds.
-
-    A dispatcher that dies takes its tasks with it: every open call is reported as lost.
-    """
+    """Runs calls as Ray tasks through dispatchers. `own` makes or finds the one of this node and
+    `look_up` finds one by its name, raising ValueError when there is none."""
 
     def __init__(
-        self,
-        client_id: str,
-        find: Callable[[], Any],
-        toolsets: Mapping[str, bytes],
-        max_concurrency: int | None = None,
+        self, client: Client, own: Callable[[], Any], look_up: Callable[[str], Any]
     ) -> None:
-        self._client_id = client_id
-        self._max_concurrency = max_concurrency
-        self._find = find
-        self._toolsets = toolsets
-        self._dispatcher: Any = None
-        self._incarnation = ""
-        self._knows_tools = ""
-        self._ready: asyncio.Task[None] | None = None
-        self._buffer: list[ToolRequest] = []
-        self._sending: asyncio.Task[None] | None = None
-        self._open: set[CallKey] = set()
-        self._waiting: set[CallKey] = set()
-        self._lost: list[ToolUpdate] = []
-        self._background: set[asyncio.Task[object]] = set()
+        self._client = client
+        self._look_up = look_up
+        self._own = DispatcherLink(client, own, self._tell)
+        self._others: dict[str, DispatcherLink] = {}
+        self._link_of: dict[CallKey, DispatcherLink] = {}
+        self._updates: list[ToolUpdate] = []
+        self._news = asyncio.Event()
+        self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def incarnation(self) -> str:
         """See `ToolExecutor`. Makes the dispatcher if it is not there yet."""
-        await self._connected()
-        return self._incarnation
+        await self._own.connected()
+        return self._own.incarnation
 
     def warm(self) -> None:
         """Begin to make the dispatcher; returns without waiting."""
-        if self._ready is None:
-            self._ready = asyncio.ensure_future(self._connect())
+        self._own.warm()
 
     @property
     def queued(self) -> int:
         """Calls that have not begun."""
-        return len(self._waiting)
+        return self._own.queued + sum(link.queued for link in self._others.values())
 
     def submit(self, requests: Sequence[ToolRequest]) -> None:
         """See `ToolExecutor`."""
-        self._buffer.extend(requests)
-        keys = [request.key for request in requests]
-        self._open.update(keys)
-        self._waiting.update(keys)
-        if self._sending is None:
-            self._sending = asyncio.ensure_future(self._send())
+        self._own.submit(requests)
+
+    def adopt(self, requests: Sequence[ToolRequest], incarnation: str) -> None:
+        """See `ToolExecutor`."""
+        self._spawn(self._adopt(requests, incarnation))
 
     async def updates(self) -> AsyncIterator[Sequence[ToolUpdate]]:
         """See `ToolExecutor`."""
         while not self._closed:
-            try:
-                await self._connected()
-                batch = await ask(self._dispatcher.updates.remote(self._client_id), WHAT)
-            except ClusterError as error:
-                yield await self._after_loss(error)
-                continue
-            updates = list(unpack_updates(cast(bytes, batch)))
-            for update in updates:
-                self._waiting.discard(update.key)
-                if isinstance(update, CallFinished | CallLost):
-                    self._open.discard(update.key)
-            if updates:
-                yield updates
+            if self._updates:
+                batch, self._updates = self._updates, []
+                yield batch
+            else:
+                self._news.clear()
+                await self._news.wait()
 
     async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
         """See `ToolExecutor`."""
-        await self._connected()
-        known = await ask(self._dispatcher.status.remote(list(keys)), WHAT)
-        return cast(Mapping[CallKey, CallStatus], known)
+        known: dict[CallKey, CallStatus] = {}
+        for link, of_it in self._parted(keys):
+            known.update(await link.status(of_it))
+        return known
 
     async def cancel(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
-        if self._sending is not None:
-            await asyncio.shield(self._sending)
-        if self._dispatcher is None:
-            return
-        try:
-            await ask(self._dispatcher.cancel.remote(list(keys)), WHAT)
-        except ClusterError as error:  # it is gone, and its tasks with it
-            _log.debug("cancel: %s", error)
+        await asyncio.gather(*(link.cancel(of_it) for link, of_it in self._parted(keys)))
 
     def release(self, keys: Sequence[CallKey]) -> None:
-        """See `ToolExecutor`."""
-        if self._dispatcher is not None and keys:
-            self._spawn(ask(self._dispatcher.release.remote(pack_keys(keys)), WHAT))
+        """See `ToolExecutor`. A dispatcher of another node that has no more calls is left."""
+        for link, of_it in self._parted(keys):
+            link.release(of_it)
+            for key in of_it:
+                self._link_of.pop(key, None)
+            if link is not self._own and link not in self._link_of.values():
+                del self._others[link.incarnation]
+                self._spawn(link.close())
 
     async def close(self) -> None:
         """See `ToolExecutor`."""
         self._closed = True
-        if self._dispatcher is not None:
-            try:
-                await ask(self._dispatcher.leave.remote(self._client_id), WHAT)
-            except ClusterError as error:  # with its last client it ends itself in the call
-                _log.debug("leave: %s", error)
+        self._news.set()
+        for task in self._background:
+            task.cancel()
+        links = (self._own, *self._others.values())
+        await asyncio.gather(*(link.close() for link in links))
 
-    async def _connected(self) -> None:
-        self.warm()
-        assert self._ready is not None, "just begun"
-        await asyncio.shield(self._ready)
-
-    async def _connect(self) -> None:
-        """Find or make the dispatcher. One that is just ending is given time to be gone."""
-        for wait_s in CONNECT_RETRIES_S:
-            self._dispatcher = self._find()
-            try:
-                greeting = await ask(
-                    self._dispatcher.hello.remote(self._client_id, self._max_concurrency), WHAT
-                )
-            except ClusterError:
-                if wait_s is None:
-                    self._ready = None
-                    raise
-                await asyncio.sleep(wait_s)
-            else:
-                self._incarnation = cast(str, greeting)
-                return
-
-    async def _send(self) -> None:
-        """Everything there is, in messages: the dispatcher reads one while the next is made."""
+    async def _adopt(self, requests: Sequence[ToolRequest], incarnation: str) -> None:
         try:
-            while self._buffer:
-                await self._connected()
-                batch, self._buffer = self._buffer, []
-                toolsets = {} if self._knows_tools == self._incarnation else self._toolsets
-                sent = []
-                for start in range(0, len(batch), REQUESTS_PER_MESSAGE):
-                    requests = pack_requests(batch[start : start + REQUESTS_PER_MESSAGE])
-                    submit = self._dispatcher.submit.remote
-                    sent.append(submit(self._client_id, requests, toolsets))
-                    toolsets = {}
-                for ref in sent:
-                    await ask(ref, WHAT)
-                self._knows_tools = self._incarnation
-        except ClusterError as error:  # the poll meets the same and reports what is lost
-            _log.debug("submit: %s", error)
-        finally:
-            self._sending = None
+            link = await self._link_to(incarnation)
+        except (ClusterError, ValueError) as error:
+            for request in requests:
+                reason = f"their dispatcher is gone: {error}"
+                self._tell([CallLost(request.key, reason, started=True, with_executor=True)])
+            return
+        if link is not self._own:
+            self._link_of.update((request.key, link) for request in requests)
+        link.submit(requests)
 
-    async def _after_loss(self, error: ClusterError) -> Sequence[ToolUpdate]:
-        """Open calls are lost with their dispatcher; the next one is made at the next turn."""
-        self._ready, self._buffer = None, []
-        lost = [CallLost(key, str(error), started=True) for key in sorted(self._open)]
-        self._open.clear()
-        self._waiting.clear()
-        await asyncio.sleep(RETRY_S)
-        return lost
+    async def _link_to(self, incarnation: str) -> DispatcherLink:
+        """The link to exactly that incarnation. Raises ValueError or `ClusterError` if it ended."""
+        await self._own.connected()
+        if incarnation == self._own.incarnation:
+            return self._own
+        link = self._others.get(incarnation)
+        if link is None:
+            actor = await asyncio.to_thread(self._look_up, incarnation.partition("@")[2])
+            link = DispatcherLink(self._client, lambda: actor, self._tell)
+            await link.connected()
+            if link.incarnation != incarnation:
+                await link.close()
+                raise ClusterError("another one is in its place")
+            self._others[incarnation] = link
+        return link
 
-    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.ensure_future(_quietly(work))
+    def _parted(
+        self, keys: Sequence[CallKey]
+    ) -> Sequence[tuple[DispatcherLink, Sequence[CallKey]]]:
+        if not self._link_of:
+            return [(self._own, keys)]
+        parts: dict[DispatcherLink, list[CallKey]] = {}
+        for key in keys:
+            parts.setdefault(self._link_of.get(key, self._own), []).append(key)
+        return list(parts.items())
+
+    def _tell(self, updates: Sequence[ToolUpdate]) -> None:
+        self._updates.extend(updates)
+        self._news.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-async def _quietly(work: Coroutine[Any, Any, object]) -> None:
-    try:
-        await work
-    except ClusterError as error:
-        _log.debug("release: %s", error)

@@ -20,6 +20,7 @@ import ray
 
 from tulip_actors.core.calls import CallKey, CallStatus, ToolUpdate
 from tulip_actors.core.defaults import RandomIds
+from tulip_actors.errors import StaleEpoch
 from tulip_actors.host.call import child_requests
 from tulip_actors.host.call_book import CallBook
 from tulip_actors.runtime.cluster_size import ClusterSize
@@ -49,10 +50,15 @@ CLIENT_LOST_AFTER_S = 45.0
 LOOK_EVERY_S = 5.0
 
 
+def _replaced(client_id: str) -> StaleEpoch:
+    return StaleEpoch(f"another process has taken the place of this one as {client_id}")
+
+
 @dataclass(slots=True)
 class _Client:
     """An agent's actor that makes calls here."""
 
+    generation: int = 0
     updates: list[ToolUpdate] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     seen_at_s: float = field(default_factory=time.monotonic)
@@ -66,11 +72,11 @@ class _Client:
 class Dispatcher:
     """The calls of one node's agents. All methods are coroutines on one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         from tulip_actors.runtime.spawn import tool_worker
 
         settle_memory()
-        self.incarnation = RandomIds().new("dispatcher")
+        self.incarnation = f"{RandomIds().new('dispatcher')}@{name}"
         self._clients: dict[str, _Client] = {}
         self._size = ClusterSize()
         self._self: Any = None
@@ -85,34 +91,39 @@ class Dispatcher:
 
     # agents
 
-    async def hello(self, client_id: str, max_concurrency: int | None) -> str:
-        """Become a client; returns the incarnation, whose memory begins now or earlier."""
+    async def hello(self, client_id: str, generation: int, max_concurrency: int | None) -> str:
+        """Become a client; returns the incarnation, whose memory begins now or earlier, and its
+        name after an @. From now on older generations of the client are refused."""
         if self._sweeper is None:
             self._self = ray.get_runtime_context().current_actor
             self._sweeper = asyncio.ensure_future(self._sweep())
             await self._size.look()
-        self._client(client_id).seen_at_s = time.monotonic()
+        self._client(client_id, generation).seen_at_s = time.monotonic()
         self._book.limits.set(client_id, max_concurrency)
         return self.incarnation
 
-    async def leave(self, client_id: str) -> None:
+    async def leave(self, client_id: str, generation: int) -> None:
         """A client has ended: its calls are stopped. With the last one this actor soon ends too."""
+        if client_id in self._clients:
+            self._client(client_id, generation)
         self._clients.pop(client_id, None)
         self._left_at_s = time.monotonic()
         await self.cancel(self._book.of_client(client_id))
         self._book.forget_client(client_id)
 
-    async def submit(self, client_id: str, requests: bytes, toolsets: Mapping[str, bytes]) -> None:
+    async def submit(
+        self, client_id: str, generation: int, requests: bytes, toolsets: Mapping[str, bytes]
+    ) -> None:
         """Take calls; a known key is adopted: its outcome is told, or will be, to this client."""
-        self._client(client_id)
+        self._client(client_id, generation)
         self._lanes.keep(toolsets)
         for request in unpack_requests(requests):
             self._book.submit(client_id, request)
         self._lanes.fill()
 
-    async def updates(self, client_id: str) -> bytes:
+    async def updates(self, client_id: str, generation: int) -> bytes:
         """What happened to a client's calls since the last poll; waits for something."""
-        client = self._client(client_id)
+        client = self._client(client_id, generation)
         client.seen_at_s = time.monotonic()
         if not client.updates:
             client.wake.clear()
@@ -120,6 +131,8 @@ class Dispatcher:
                 await asyncio.wait_for(client.wake.wait(), POLL_S)
             if self._book.count > MANY_CALLS:
                 await asyncio.sleep(LINGER_BATCH_S)
+        if generation != client.generation:
+            raise _replaced(client_id)
         client.seen_at_s = time.monotonic()
         taken, client.updates = client.updates, []
         return pack_updates(taken)
@@ -176,8 +189,15 @@ class Dispatcher:
 
     # inside
 
-    def _client(self, client_id: str) -> _Client:
-        return self._clients.setdefault(client_id, _Client())
+    def _client(self, client_id: str, generation: int) -> _Client:
+        """A client. Raises `StaleEpoch` for a process that another one has replaced."""
+        client = self._clients.setdefault(client_id, _Client(generation))
+        if generation < client.generation:
+            raise _replaced(client_id)
+        if generation > client.generation:
+            client.generation = generation
+            client.wake.set()  # whoever asks in the name of the old one hears that it is over
+        return client
 
     def _tell(self, client_id: str, update: ToolUpdate) -> None:
         if client_id in self._clients:
@@ -208,6 +228,6 @@ class Dispatcher:
             self._lanes.end_idle()
             limit_s = time.monotonic() - CLIENT_LOST_AFTER_S
             for client_id in [c for c, known in self._clients.items() if known.seen_at_s < limit_s]:
-                await self.leave(client_id)
+                await self.leave(client_id, self._clients[client_id].generation)
             if not self._clients and time.monotonic() - self._left_at_s > LINGER_S:
                 ray.kill(self._self, no_restart=True)

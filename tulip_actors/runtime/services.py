@@ -6,6 +6,7 @@ of a user's.
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import time
 from collections.abc import Sequence
@@ -62,6 +63,10 @@ class Services:
     async def hello(self) -> Versions:
         """What this side runs."""
         return Versions.here()
+
+    async def until_gone(self) -> None:
+        """Never returns: who has called this learns when this actor's process ends."""
+        await asyncio.Event().wait()
 
     # bus
 

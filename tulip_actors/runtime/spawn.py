@@ -7,6 +7,8 @@ are passed on: a restarted actor finds its helpers again by looking them up.
 from __future__ import annotations
 
 import json
+import threading
+import warnings
 from functools import cache
 from typing import Any
 
@@ -84,7 +86,7 @@ def dispatcher_actor(name: str, namespace: str, node_id: str) -> Any:
             max_concurrency=CALLS_AT_ONCE,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=True),
         )
-        .remote()
+        .remote(name)
     )
 
 
@@ -106,6 +108,17 @@ def agent_actor(packed: bytes, id: str, name: str, namespace: str, options: Acto
         )
         .remote(packed, id, name, namespace)
     )
+
+
+def wake_up_if_restarted() -> None:
+    """In the constructor of an agent's actor: let one whose process ended before call itself."""
+    context = ray.get_runtime_context()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's property asks another one that it calls deprecated
+        was_restarted = context.was_current_actor_reconstructed
+    if was_restarted:
+        actor = context.current_actor
+        threading.Thread(target=actor.wake_up.remote, name="tulip-wake-up").start()
 
 
 def existing_actor(id: str, namespace: str) -> Any:

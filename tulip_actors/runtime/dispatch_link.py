@@ -1,0 +1,211 @@
+"""The conversation of one actor with one dispatcher.
+
+One `submit` in flight with everything buffered meanwhile, and one long poll for what happened. A
+dispatcher that dies takes its tasks with it: every open call is told lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tulip_actors.core.calls import (
+    CallFinished,
+    CallKey,
+    CallLost,
+    CallStatus,
+    ToolRequest,
+    ToolUpdate,
+)
+from tulip_actors.errors import ClusterError, StaleEpoch
+from tulip_actors.runtime.failures import ask
+from tulip_actors.runtime.tool_work import pack_keys, pack_requests, unpack_updates
+
+WHAT = "the dispatcher"
+RETRY_S = 0.2
+REQUESTS_PER_MESSAGE = 512
+CONNECT_RETRIES_S = (0.1, 0.3, 1.0, None)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who calls. Of two processes with one id that with the higher `generation` is heard: the other
+    one is a leftover. `toolsets` are the packed tools that requests name."""
+
+    id: str
+    generation: int
+    toolsets: Mapping[str, bytes]
+    max_concurrency: int | None = None
+
+
+class DispatcherLink:
+    """Calls through the dispatcher that `find` gives; `tell` hears what becomes of them."""
+
+    def __init__(
+        self,
+        client: Client,
+        find: Callable[[], Any],
+        tell: Callable[[Sequence[ToolUpdate]], None],
+    ) -> None:
+        self._client = client
+        self._find = find
+        self._tell = tell
+        self._dispatcher: Any = None
+        self.incarnation = ""
+        self._knows_tools = ""
+        self._ready: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._buffer: list[ToolRequest] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._open: set[CallKey] = set()
+        self._waiting: set[CallKey] = set()
+        self._background: set[asyncio.Task[object]] = set()
+        self._closed = False
+
+    @property
+    def queued(self) -> int:
+        """Calls that have not begun."""
+        return len(self._waiting)
+
+    def warm(self) -> None:
+        """Begin to connect; returns without waiting."""
+        if self._ready is None:
+            self._ready = asyncio.ensure_future(self._connect())
+
+    async def connected(self) -> None:
+        """Wait until the dispatcher has answered; `incarnation` names it. Raises `ClusterError`."""
+        self.warm()
+        assert self._ready is not None, "just begun"
+        await asyncio.shield(self._ready)
+
+    def submit(self, requests: Sequence[ToolRequest]) -> None:
+        """See `ToolExecutor`."""
+        self._buffer.extend(requests)
+        keys = [request.key for request in requests]
+        self._open.update(keys)
+        self._waiting.update(keys)
+        if self._sending is None:
+            self._sending = asyncio.ensure_future(self._send())
+
+    async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
+        """See `ToolExecutor`."""
+        await self.connected()
+        known = await ask(self._dispatcher.status.remote(list(keys)), WHAT)
+        return cast(Mapping[CallKey, CallStatus], known)
+
+    async def cancel(self, keys: Sequence[CallKey]) -> None:
+        """See `ToolExecutor`."""
+        if self._sending is not None:
+            await asyncio.shield(self._sending)
+        if self._dispatcher is None:
+            return
+        try:
+            await ask(self._dispatcher.cancel.remote(list(keys)), WHAT)
+        except ClusterError as error:  # it is gone, and its tasks with it
+            _log.debug("cancel: %s", error)
+
+    def release(self, keys: Sequence[CallKey]) -> None:
+        """See `ToolExecutor`."""
+        if self._dispatcher is not None and keys:
+            self._spawn(ask(self._dispatcher.release.remote(pack_keys(keys)), WHAT))
+
+    async def close(self) -> None:
+        """Leave the dispatcher, which ends what it still runs for this client."""
+        self._closed = True
+        if self._polling is not None:
+            self._polling.cancel()
+        if self._dispatcher is not None:
+            try:
+                client = self._client
+                await ask(self._dispatcher.leave.remote(client.id, client.generation), WHAT)
+            except ClusterError as error:  # with its last client it ends itself in the call
+                _log.debug("leave: %s", error)
+
+    async def _connect(self) -> None:
+        """Find or make the dispatcher. One that is just ending is given time to be gone."""
+        client = self._client
+        for wait_s in CONNECT_RETRIES_S:
+            self._dispatcher = self._find()
+            hello = self._dispatcher.hello
+            try:
+                greeting = await ask(
+                    hello.remote(client.id, client.generation, client.max_concurrency), WHAT
+                )
+            except ClusterError:
+                if wait_s is None:
+                    self._ready = None
+                    raise
+                await asyncio.sleep(wait_s)
+            else:
+                self.incarnation = cast(str, greeting)
+                if self._polling is None:  # from now on: who does not ask is forgotten
+                    self._polling = asyncio.ensure_future(self._poll())
+                return
+
+    async def _poll(self) -> None:
+        """Take what happened to the calls, for as long as the link is open."""
+        client = self._client
+        while not self._closed:
+            try:
+                await self.connected()
+                updates = self._dispatcher.updates.remote(client.id, client.generation)
+                batch = list(unpack_updates(cast(bytes, await ask(updates, WHAT))))
+            except (ClusterError, StaleEpoch) as error:
+                self._ready = None
+                self._lose(error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            for update in batch:
+                self._waiting.discard(update.key)
+                if isinstance(update, CallFinished | CallLost):
+                    self._open.discard(update.key)
+            if batch:
+                self._tell(batch)
+
+    async def _send(self) -> None:
+        """Everything there is, in messages: the dispatcher reads one while the next is made."""
+        client = self._client
+        try:
+            while self._buffer:
+                await self.connected()
+                batch, self._buffer = self._buffer, []
+                toolsets = {} if self._knows_tools == self.incarnation else client.toolsets
+                sent = []
+                for start in range(0, len(batch), REQUESTS_PER_MESSAGE):
+                    requests = pack_requests(batch[start : start + REQUESTS_PER_MESSAGE])
+                    submit = self._dispatcher.submit.remote
+                    sent.append(submit(client.id, client.generation, requests, toolsets))
+                    toolsets = {}
+                for ref in sent:
+                    await ask(ref, WHAT)
+                self._knows_tools = self.incarnation
+        except (ClusterError, StaleEpoch) as error:  # the poll meets the same and says what is lost
+            _log.debug("submit: %s", error)
+        finally:
+            self._sending = None
+
+    def _lose(self, error: Exception) -> None:
+        """Open calls are lost with their dispatcher."""
+        self._buffer = []
+        gone = not isinstance(error, StaleEpoch)
+        lost = [CallLost(key, str(error), started=True, with_executor=gone) for key in self._open]
+        self._open.clear()
+        self._waiting.clear()
+        if lost:
+            self._tell(lost)
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(_quietly(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+    try:
+        await work
+    except ClusterError as error:
+        _log.debug("release: %s", error)
