@@ -36,6 +36,7 @@ class ThreadLog(Generic[RecordT]):
     owner: str | None = None
     host_id: str = ""
     lease_ends_s: float = 0.0
+    last_number: int = 0
     runs: list[str] = field(default_factory=list)
 
 
@@ -67,7 +68,7 @@ class RecordLog(Generic[RecordT]):
         if thread.owner not in (None, owner) and thread.lease_ends_s > now_s:
             raise busy(thread_id, thread.owner)
         thread.epoch = max(thread.epoch, above, self._first_epoch) + 1
-        thread.owner, thread.host_id = owner, host_id
+        thread.owner, thread.host_id, thread.last_number = owner, host_id, 0
         thread.lease_ends_s = now_s + lease_s
         run_id = run_of(owner)
         if run_id not in self._thread_of_run:
@@ -92,11 +93,19 @@ class RecordLog(Generic[RecordT]):
         epoch: int,
         records: Sequence[RecordT],
         events: Sequence[Emitted] = (),
+        number: int = 0,
     ) -> None:
-        """Add records and events. Raises `StaleEpoch` for an owner that was replaced."""
+        """Add records and events. Raises `StaleEpoch` for an owner that was replaced.
+
+        Appends of an epoch may be numbered from 1: then one that comes twice is taken once.
+        """
         thread = self._threads.get(thread_id)
         if thread is None or thread.epoch != epoch:
             thread = self._current(thread_id, epoch)
+        if number:
+            if number <= thread.last_number:
+                return
+            thread.last_number = number
         thread.records.extend(records)
         self._record_count += len(records)
         for event in events:

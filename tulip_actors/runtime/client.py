@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -26,13 +25,12 @@ from tulip_actors.host.ports import AgentStatus, HostSpec
 from tulip_actors.runtime.agent_actor import News
 from tulip_actors.runtime.bundles import BundledCalls
 from tulip_actors.runtime.cluster import connect, end_on_sigterm, is_connected
-from tulip_actors.runtime.failures import ask
+from tulip_actors.runtime.failures import RETRY_S, ask, insist
 from tulip_actors.runtime.pickling import unpack_outcome
 
 _log = logging.getLogger(__name__)
 COMES_BACK_S = 120.0
 """How long a host may be away: back in a second, but longer where its node was lost."""
-RETRY_S = 0.1
 
 
 @dataclass(slots=True)
@@ -135,20 +133,8 @@ class RayClient:
 
     async def _ask(self, method: str, *arguments: object) -> object:
         """Make a call that may be made twice; one that met the end of a process is."""
-        return await self._insist(lambda actor: getattr(actor, method).remote(*arguments))
-
-    async def _insist(self, call: Callable[[Any], Any]) -> object:
-        actor = await self._actor()
-        until_s = time.monotonic() + COMES_BACK_S
-        while True:
-            try:
-                return await ask(call(actor), self._what)
-            except ActorLost:
-                raise
-            except ClusterError:
-                if time.monotonic() > until_s:
-                    raise
-                await asyncio.sleep(RETRY_S)
+        remote = getattr(await self._actor(), method).remote
+        return await insist(lambda: remote(*arguments), self._what, COMES_BACK_S)
 
     async def _open(self, followed: _Followed) -> None:
         """Make the call that lets a run be followed; what it raises is the run's outcome.

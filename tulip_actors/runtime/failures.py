@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
+
 import ray
 from ray.exceptions import (
     ActorDiedError,
@@ -13,6 +17,8 @@ from ray.exceptions import (
 )
 
 from tulip_actors.errors import ActorLost, ClusterError
+
+RETRY_S = 0.1
 
 
 def translated(error: Exception, what: str) -> Exception:
@@ -39,6 +45,21 @@ async def ask(ref: ray.ObjectRef[object], what: str) -> object:
         return await ref
     except (RayError, ConnectionError) as error:
         raise translated(error, what) from None
+
+
+async def insist(call: Callable[[], ray.ObjectRef[object]], what: str, away_s: float) -> object:
+    """Await an actor call that may be made more than once, whose actor may be `away_s` seconds away:
+    its process has ended, and another one is on its way. Raises as `ask` does."""
+    until_s = time.monotonic() + away_s
+    while True:
+        try:
+            return await ask(call(), what)
+        except ActorLost:
+            raise
+        except ClusterError:
+            if time.monotonic() > until_s:
+                raise
+            await asyncio.sleep(RETRY_S)
 
 
 def _first_line(error: Exception) -> str:

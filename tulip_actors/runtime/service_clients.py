@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -9,10 +11,13 @@ from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.core.codec import pack_record, unpack_record
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.runs import Record
+from tulip_actors.errors import BusRestarted, ClusterError, StoreUnavailable
 from tulip_actors.runtime.bundles import BundledCalls
-from tulip_actors.runtime.failures import ask
+from tulip_actors.runtime.failures import RETRY_S, ask, insist
 
 WHAT = "the services actor"
+AWAY_S = 30.0
+"""How long the actor may be away: its process is back in a second, a lost node takes longer."""
 
 
 class ClusterBusLog:
@@ -20,10 +25,15 @@ class ClusterBusLog:
 
     def __init__(self, services: Callable[[], Any]) -> None:
         self._services = services
+        self._log_id: str | None = None
 
     async def publish(self, batch: EventBatch) -> None:
         """See `BusLog`."""
-        await ask(self._services().publish.remote(batch), WHAT)
+        known = self._log_id
+        log_id = await ask(self._services().publish.remote(batch, known), WHAT)
+        self._log_id = cast(str, log_id)
+        if known not in (None, log_id):
+            raise BusRestarted("the bus has begun anew; what it held is gone")
 
     async def poll(self, query: BusQuery) -> BusPage:
         """See `BusLog`."""
@@ -42,7 +52,8 @@ class ClusterRunStore:
         self, services: Callable[[], Any], scope: str = "", *, bundled: bool = True
     ) -> None:
         self._services = services
-        self._write = BundledCalls(services, WHAT).call if bundled else self._write_alone
+        self._bundled = BundledCalls(services, WHAT) if bundled else None
+        self._appends: dict[tuple[str, int], int] = {}
         self._prefix = f"{scope}/" if scope else ""
 
     @property
@@ -63,6 +74,7 @@ class ClusterRunStore:
 
     async def release(self, thread_id: str, epoch: int) -> None:
         """See `RunStore`."""
+        self._appends.pop((thread_id, epoch), None)
         await self._write("release", self._prefix + thread_id, epoch)
 
     async def append(
@@ -74,7 +86,9 @@ class ClusterRunStore:
     ) -> None:
         """See `RunStore`."""
         packed = [pack_record(record) for record in records]
-        await self._write("append", self._prefix + thread_id, epoch, packed, events)
+        number = self._appends.get((thread_id, epoch), 0) + 1
+        self._appends[thread_id, epoch] = number
+        await self._write("append", self._prefix + thread_id, epoch, packed, events, number)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""
@@ -101,7 +115,20 @@ class ClusterRunStore:
         return cast(bool, await self._ask("delete", self._prefix + thread_id))
 
     async def _ask(self, method: str, *arguments: object) -> object:
-        return await ask(getattr(self._services(), method).remote(*arguments), WHAT)
+        remote = getattr(self._services(), method).remote
+        return await insist(lambda: remote(*arguments), WHAT, AWAY_S)
 
-    async def _write_alone(self, method: str, *arguments: object) -> object:
-        return await BundledCalls(self._services, WHAT).call(method, *arguments)
+    async def _write(self, method: str, thread_id: str, *arguments: object) -> object:
+        """A write, made again when it is not known whether it was: each is taken once."""
+        calls = self._bundled or BundledCalls(self._services, WHAT)
+        until_s = time.monotonic() + AWAY_S
+        while True:
+            try:
+                return await calls.call(method, thread_id, *arguments)
+            except ClusterError as error:
+                if time.monotonic() > until_s:
+                    raise StoreUnavailable(
+                        f"thread {thread_id!r}: the store has been away for {AWAY_S:.0f} s; what "
+                        f"was stored before is kept. {error}"
+                    ) from error
+                await asyncio.sleep(RETRY_S)

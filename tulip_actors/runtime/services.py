@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
+from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.memory.run_store import RecordLog
@@ -59,6 +60,7 @@ class Services:
         self._bus = MemoryBusLog(first=time.time_ns() // 1000)
         self._records = RecordLog[bytes](first_epoch=int(time.time()))
         self._hosts: dict[str, HostEntry] = {}
+        self._log_id = RandomIds().new("log")
 
     async def hello(self) -> Versions:
         """What this side runs."""
@@ -70,9 +72,11 @@ class Services:
 
     # bus
 
-    async def publish(self, batch: EventBatch) -> None:
-        """See `BusLog`."""
-        await self._bus.publish(batch)
+    async def publish(self, batch: EventBatch, log_id: str | None) -> str:
+        """See `BusLog`; returns the id of the log. A batch meant for another one is not taken."""
+        if log_id in (None, self._log_id):
+            await self._bus.publish(batch)
+        return self._log_id
 
     async def poll(self, query: BusQuery) -> BusPage:
         """See `BusLog`."""
