@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
@@ -32,6 +31,7 @@ from tulip_actors.core.emitted import Emitted, is_emitted, pack_emitted, unpack_
 from tulip_actors.core.ports import RunStore
 from tulip_actors.core.runs import Record, RunStarted
 from tulip_actors.errors import ConfigError, NotSerialisable
+from tulip_actors.memory.backends.process import is_held_by_another, this_process
 from tulip_actors.memory.checkpointer import RecordedCheckpointer
 from tulip_actors.memory.run_store import busy, stale
 
@@ -58,10 +58,8 @@ class Header:
 
     def is_held_by_another(self, owner: str, now_s: float) -> bool:
         """Whether somebody else may write who is still there."""
-        return (
-            self.owner not in (None, owner)
-            and self.lease_ends_s > now_s
-            and _is_alive(self.process)
+        return is_held_by_another(
+            self.owner, self.lease_ends_s, self.process, than=owner, now_s=now_s
         )
 
     def packed(self) -> bytes:
@@ -398,46 +396,6 @@ class ThreadFile:
 def _framed(body: bytes) -> bytes:
     length = len(body).to_bytes(4, "little")
     return FRAME.pack(len(body), zlib.crc32(length), zlib.crc32(body)) + body
-
-
-def this_process() -> str:
-    """This process: its id, when it began (ids come back), and where that id means something."""
-    return f"{_process(os.getpid())}:{_place()}"
-
-
-def _process(pid: int) -> str:
-    return f"{pid}:{_began(pid)}"
-
-
-def _began(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):  # no such process, or no /proc
-        return ""
-
-
-@cache
-def _place() -> str:
-    """The boot of this machine and the namespace of process ids: a container has its own."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:  # no /proc
-        return ""
-
-
-def _is_alive(process: str) -> bool:
-    """False for a process that has ended. One that cannot be seen from here counts as alive."""
-    pid, _, rest = process.partition(":")
-    if not pid.isdigit() or rest.partition(":")[2] != _place():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return process == f"{_process(int(pid))}:{_place()}"
 
 
 def _file_name(name: str) -> str:
