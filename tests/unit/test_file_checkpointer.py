@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tulip_actors import ConfigError, NotSerialisable, StaleEpoch, ThreadBusy
+from tulip_actors import ConfigError, NotSerialisable, StaleEpoch, StoreUnavailable, ThreadBusy
 from tulip_actors.core.runs import Record, RunEnded
 from tulip_actors.memory.backends import FileCheckpointer, file
-from tulip_actors.memory.backends.file import HEADER_BYTES
+from tulip_actors.memory.backends.thread_file import HEADER_BYTES
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -95,7 +95,7 @@ async def test_f9_what_a_full_disk_left_of_a_write_is_taken_back(
     size = written.stat().st_size
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:10], at))
-    with pytest.raises(OSError, match="only 10 of"):
+    with pytest.raises(StoreUnavailable, match=r"thread 't' in .*only 10 of"):
         await store.append("t", epoch, [ended(9)])
     monkeypatch.undo()
     assert written.stat().st_size == size
