@@ -79,6 +79,31 @@ async def test_f9_damage_in_the_middle_is_never_cut_off_in_silence(
     assert await store.delete("t"), "which is what the message says may be done"
 
 
+@pytest.mark.parametrize(
+    ("packed", "problem"),
+    [
+        (b"\x02\xff", "record version 2 is not 1: it was written by another release"),
+        (b"", "torn"),
+        (b"\x01\xc0", "torn or foreign"),
+        ("text", "str is not the bytes of a record"),
+    ],
+)
+async def test_a_record_of_a_newer_release_or_wrong_type_is_refused_by_name(
+    store: FileCheckpointer,
+    written: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    packed: object,
+    problem: str,
+) -> None:
+    epoch = await store.acquire("t", "run_1", 60)
+    monkeypatch.setattr(file, "pack_record", lambda record: packed)
+    await store.append("t", epoch, [ended(3)])
+    with pytest.raises(
+        NotSerialisable, match=f"(?s)thread 't' in .*: record 6 .*{problem}.*6 before"
+    ):
+        await store.read("t")
+
+
 @pytest.mark.parametrize("content", [b"x", b"tulip1\n", b"x" * 4096, bytes(HEADER_BYTES)])
 async def test_a_file_of_something_else_is_refused_by_name(
     store: FileCheckpointer, content: bytes

@@ -17,6 +17,8 @@ from tulip_actors.memory.backends.sqlite_tables import APPLICATION_ID, FORMAT, I
 BUSY_TIMEOUT_S = 10.0
 """How long an access waits while another process writes."""
 _BUSY_RETRY_S = 0.01
+_SMALLEST_BYTES = 512
+"""No database is smaller, unless it is empty."""
 
 
 def open_to_write(path: Path, *, fsync: bool) -> sqlite3.Connection:
@@ -65,6 +67,8 @@ def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
     )
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if not tables and application_id == 0:
+        if 0 < path.stat().st_size < _SMALLEST_BYTES:  # SQLite would write over it
+            raise NotSerialisable(f"{path} is no database: give another path")
         return True
     if application_id != APPLICATION_ID:
         raise NotSerialisable(f"{path} is a database of another program: give another path")
