@@ -20,6 +20,10 @@ class Bounds:
         """A figure that must stay below its bound."""
         self._tell(what, figure, f"below {bound:,.4g}", met=figure < bound)
 
+    def at_least(self, what: str, figure: float, bound: float) -> None:
+        """A figure that must reach its bound."""
+        self._tell(what, figure, f"at least {bound:,.4g}", met=figure >= bound)
+
     def exit(self) -> None:
         """End the program with 1 if a bound was missed."""
         if self._missed and self._held:

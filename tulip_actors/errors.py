@@ -22,6 +22,7 @@
     │   ├── RunLost               the process that hosted it is gone
     │   ├── InterruptNotPending   nothing asks that question (any more)
     │   ├── NotSerialisable       a value cannot be stored (`path`)
+    │   ├── StoreUnavailable      where the records are kept cannot be used now
     │   ├── StaleEpoch            a newer incarnation owns the thread
     │   ├── ThreadForgotten       the store has lost what it held of the thread
     │   └── ThreadBusy            another run owns the thread
@@ -205,6 +206,15 @@ class InterruptNotPending(RunError):
     """Nothing asks that question, or it was answered already. Nothing was changed."""
 
     code = "interrupt_not_pending"
+
+
+class StoreUnavailable(RunError):
+    """Where records are kept cannot be used now: full, read-only, locked, gone.
+
+    What was stored before stays stored; the message names the thread and the place.
+    """
+
+    code = "store_unavailable"
 
 
 class StaleEpoch(RunError):

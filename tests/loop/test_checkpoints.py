@@ -28,7 +28,7 @@ from tulip_actors import (
     ThreadBusy,
 )
 from tulip_actors.core.termination import MaxIterations
-from tulip_actors.memory.backends import FileCheckpointer, MemoryCheckpointer
+from tulip_actors.memory.backends import FileCheckpointer, MemoryCheckpointer, SQLiteBackend
 from tulip_actors.memory.checkpointer import BaseCheckpointer
 
 ADD: Any = ["add", {"a": 1, "b": 1}]
@@ -70,12 +70,13 @@ class Folder(BaseCheckpointer):
         return sorted(self.folder.glob(f"{thread_id}.*.json"), reverse=True)
 
 
-@pytest.fixture(params=["memory", "file", "own"])
+@pytest.fixture(params=["memory", "file", "sqlite", "own"])
 def checkpointer(request: pytest.FixtureRequest, tmp_path: Path) -> BaseCheckpointer:
     """Each kind; nothing of it is shared with other tests."""
     made: dict[str, BaseCheckpointer] = {
         "memory": MemoryCheckpointer(),
         "file": FileCheckpointer(tmp_path / "threads"),
+        "sqlite": SQLiteBackend(tmp_path / "runs.db"),
         "own": Folder(tmp_path),
     }
     return made[request.param]
@@ -85,6 +86,8 @@ def again(checkpointer: BaseCheckpointer) -> BaseCheckpointer:
     """The same threads as another process would open them; those in memory are where they are."""
     if isinstance(checkpointer, MemoryCheckpointer):
         return checkpointer
+    if isinstance(checkpointer, SQLiteBackend):
+        return SQLiteBackend(checkpointer.path)
     return type(checkpointer)(checkpointer.folder)  # type: ignore[call-arg,attr-defined]
 
 
@@ -377,8 +380,8 @@ def test_a_memory_checkpointer_cannot_be_in_two_places() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"checkpointer": "folder"}, "checkpointer: give MemoryCheckpointer"),
-        ({"checkpointer": MemoryCheckpointer}, "checkpointer: give MemoryCheckpointer"),
+        ({"checkpointer": "folder"}, "checkpointer: 'folder' has none of the schemes sqlite://"),
+        ({"checkpointer": MemoryCheckpointer}, "checkpointer: give a URL .* MemoryCheckpointer"),
         ({"checkpoint_every_n_iterations": 0}, "checkpoint_every_n_iterations: give a whole"),
     ],
 )

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tulip_actors import ConfigError, NotSerialisable, StaleEpoch, ThreadBusy
+from tulip_actors import ConfigError, NotSerialisable, StaleEpoch, StoreUnavailable, ThreadBusy
 from tulip_actors.core.runs import Record, RunEnded
 from tulip_actors.memory.backends import FileCheckpointer, file
-from tulip_actors.memory.backends.file import HEADER_BYTES
+from tulip_actors.memory.backends.thread_file import HEADER_BYTES
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -79,6 +79,31 @@ async def test_f9_damage_in_the_middle_is_never_cut_off_in_silence(
     assert await store.delete("t"), "which is what the message says may be done"
 
 
+@pytest.mark.parametrize(
+    ("packed", "problem"),
+    [
+        (b"\x02\xff", "record version 2 is not 1: it was written by another release"),
+        (b"", "torn"),
+        (b"\x01\xc0", "torn or foreign"),
+        ("text", "str is not the bytes of a record"),
+    ],
+)
+async def test_a_record_of_a_newer_release_or_wrong_type_is_refused_by_name(
+    store: FileCheckpointer,
+    written: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    packed: object,
+    problem: str,
+) -> None:
+    epoch = await store.acquire("t", "run_1", 60)
+    monkeypatch.setattr(file, "pack_record", lambda record: packed)
+    await store.append("t", epoch, [ended(3)])
+    with pytest.raises(
+        NotSerialisable, match=f"(?s)thread 't' in .*: record 6 .*{problem}.*6 before"
+    ):
+        await store.read("t")
+
+
 @pytest.mark.parametrize("content", [b"x", b"tulip1\n", b"x" * 4096, bytes(HEADER_BYTES)])
 async def test_a_file_of_something_else_is_refused_by_name(
     store: FileCheckpointer, content: bytes
@@ -95,7 +120,7 @@ async def test_f9_what_a_full_disk_left_of_a_write_is_taken_back(
     size = written.stat().st_size
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:10], at))
-    with pytest.raises(OSError, match="only 10 of"):
+    with pytest.raises(StoreUnavailable, match=r"thread 't' in .*only 10 of"):
         await store.append("t", epoch, [ended(9)])
     monkeypatch.undo()
     assert written.stat().st_size == size

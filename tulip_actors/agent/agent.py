@@ -47,7 +47,7 @@ class LoopOptions(TypedDict, total=False):
     token_budget: int | None
     time_budget_seconds: float | None
     output_key: str | None
-    checkpointer: BaseCheckpointer | RunStore | None
+    checkpointer: BaseCheckpointer | RunStore | str | None
     checkpoint_every_n_iterations: int | None
     on_busy: OnBusy
 

@@ -18,6 +18,7 @@ from tulip_actors.errors import ConfigError
 from tulip_actors.hooks.chain import overrides
 from tulip_actors.hooks.provider import STEERING, HookProvider
 from tulip_actors.memory.checkpointer import BaseCheckpointer
+from tulip_actors.memory.urls import checkpointer_of
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.registry import ToolRegistry
 
@@ -140,6 +141,10 @@ def _reflexion(value: object) -> object:
     return value
 
 
+def _checkpointer(value: object) -> object:
+    return checkpointer_of(value) if isinstance(value, str) else value
+
+
 class AgentConfig(BaseModel):
     """Everything the loop needs to know of an agent.
 
@@ -148,8 +153,9 @@ class AgentConfig(BaseModel):
     wall-clock time. A tool named in `terminal_tools` ends the run once it has succeeded. With
     `completion_mode="explicit"` an answer in text does not end the run; the tool
     `task_complete(summary)` does. `output_key` names the metadata entry that gets the final text.
-    `checkpointer` is where the records of threads are kept; there is a checkpoint at the end of
-    every run, before it pauses, and every `checkpoint_every_n_iterations` turns.
+    `checkpointer` is where the records of threads are kept, or the URL of that; there is a
+    checkpoint at the end of every run, before it pauses, and every
+    `checkpoint_every_n_iterations` turns.
     `max_concurrency` bounds the tool calls in flight over all runs.
     `on_busy` says what a run does whose thread another run holds: "refuse" raises `ThreadBusy`,
     "wait" goes on with the conversation once the thread is free.
@@ -214,10 +220,12 @@ class AgentConfig(BaseModel):
     )
     on_busy: OnBusy = Field("refuse", description="give 'refuse' or 'wait'")
 
-    checkpointer: BaseCheckpointer | RunStore | None = Field(
-        None,
-        description="give MemoryCheckpointer(), FileCheckpointer(folder) or a BaseCheckpointer "
-        "of your own",
+    checkpointer: Annotated[BaseCheckpointer | RunStore | None, BeforeValidator(_checkpointer)] = (
+        Field(
+            None,
+            description="give a URL such as 'sqlite:///runs.db', MemoryCheckpointer(), "
+            "FileCheckpointer(folder), SQLiteBackend(path) or a BaseCheckpointer of your own",
+        )
     )
     checkpoint_every_n_iterations: int | None = Field(
         None, ge=1, description="give a whole number of turns from 1, or None"

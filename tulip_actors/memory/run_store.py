@@ -57,12 +57,14 @@ class RecordLog(Generic[RecordT]):
         self._record_count = 0
         self._events: dict[str, list[Emitted]] = {}
         self._event_bytes = 0
+        self._forgotten_epoch = 0  # the highest of a thread that is gone: one made anew is above
 
     def acquire(
         self, thread_id: str, owner: str, lease_s: float, host_id: str = "", above: int = 0
     ) -> int:
         """Become the writer. Raises `ThreadBusy` while another owner's lease runs."""
-        thread = self._threads.pop(thread_id, None) or ThreadLog[RecordT]()
+        thread = self._threads.pop(thread_id, None)
+        thread = thread or ThreadLog[RecordT](epoch=self._forgotten_epoch)
         self._threads[thread_id] = thread  # moved to the end: most recently used
         now_s = self._clock_s()
         if thread.owner not in (None, owner) and thread.lease_ends_s > now_s:
@@ -187,6 +189,7 @@ class RecordLog(Generic[RecordT]):
 
     def _forget(self, thread_id: str) -> None:
         forgotten = self._threads.pop(thread_id)
+        self._forgotten_epoch = max(self._forgotten_epoch, forgotten.epoch)
         self._record_count -= len(forgotten.records)
         for run_id in forgotten.runs:
             self._thread_of_run.pop(run_id, None)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tulip_actors.memory.backends.file import FileCheckpointer
     from tulip_actors.memory.backends.memory import MemoryCheckpointer
+    from tulip_actors.memory.backends.sqlite import SQLiteBackend
 
-__all__ = ["FileCheckpointer", "MemoryCheckpointer"]
+__all__ = ["FileCheckpointer", "MemoryCheckpointer", "SQLiteBackend"]
 
-_FILES = {"FileCheckpointer": "file", "MemoryCheckpointer": "memory"}
+_FILES = {"FileCheckpointer": "file", "MemoryCheckpointer": "memory", "SQLiteBackend": "sqlite"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,99 +1,32 @@
-"""Threads as files in a folder: one append-only log each, readable after any crash.
+"""Threads as files in a folder: one log each, see `thread_file`.
 
-A log is a header of fixed size and frames. The header names the thread, its epoch, and who may
-write until when; it is rewritten in place. A frame is one append, whole: its length, a checksum,
-and the packed records. Every access holds the file's lock, so several processes of one machine may
-use the folder at once, and a writer that lost its epoch is refused. A frame that a crash tore is
-the last one; it is cut off, with a warning, when the next writer takes the thread.
+Every access holds the file's lock, so several processes of one machine may use the folder at once,
+and a writer that lost its epoch is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
-import logging
 import os
-import struct
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
-import msgpack
-
-from tulip_actors.core.codec import pack_record, unpack_record
+from tulip_actors.core.codec import pack_record
 from tulip_actors.core.emitted import Emitted, is_emitted, pack_emitted, unpack_emitted
 from tulip_actors.core.ports import RunStore
 from tulip_actors.core.runs import Record, RunStarted
-from tulip_actors.errors import ConfigError, NotSerialisable
+from tulip_actors.errors import ConfigError, NotSerialisable, StoreUnavailable
+from tulip_actors.memory.backends.process import this_process
+from tulip_actors.memory.backends.thread_file import Header, ThreadFile
+from tulip_actors.memory.backends.unpacking import unpacked
 from tulip_actors.memory.checkpointer import RecordedCheckpointer
 from tulip_actors.memory.run_store import busy, stale
-
-_log = logging.getLogger(__name__)
-
-MAGIC = b"tulip1\n"
-HEADER_BYTES = 1024
-"""Room for a thread's id and its owner's, and little enough to be written at once."""
-FRAME = struct.Struct("<III")
-"""Length of the payload, the crc32 of these four bytes, and the crc32 of the payload."""
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Whose log it is, and who may write to it: until `lease_ends_s` (UNIX time), while `process`
-    lives."""
-
-    thread_id: str
-    epoch: int = 0
-    owner: str | None = None
-    lease_ends_s: float = 0.0
-    process: str = ""
-    host_id: str = ""
-
-    def is_held_by_another(self, owner: str, now_s: float) -> bool:
-        """Whether somebody else may write who is still there."""
-        return (
-            self.owner not in (None, owner)
-            and self.lease_ends_s > now_s
-            and _is_alive(self.process)
-        )
-
-    def packed(self) -> bytes:
-        """The header as it stands in the file."""
-        body: bytes = msgpack.packb(
-            (
-                self.thread_id,
-                self.epoch,
-                self.owner,
-                self.lease_ends_s,
-                self.process,
-                self.host_id,
-            )
-        )
-        framed = MAGIC + _framed(body)
-        if len(framed) > HEADER_BYTES:
-            raise ConfigError(
-                f"thread_id: {self.thread_id!r:.60} is too long for a file; "
-                f"thread and run ids may take {HEADER_BYTES - 64} bytes together"
-            )
-        return framed.ljust(HEADER_BYTES, b"\0")
-
-    @classmethod
-    def of(cls, packed: bytes, path: Path) -> Header:
-        """The header of a file. Raises `NotSerialisable` for what is none."""
-        start = len(MAGIC) + FRAME.size
-        if packed.startswith(MAGIC) and len(packed) >= start:
-            length, _, checksum = FRAME.unpack(packed[len(MAGIC) : start])
-            body = packed[start : start + length]
-            if len(body) == length and zlib.crc32(body) == checksum:
-                return cls(*msgpack.unpackb(body))
-        raise NotSerialisable(f"{path} is not a thread of this release, or its header is damaged")
 
 
 class FileCheckpointer(RecordedCheckpointer):
@@ -150,7 +83,7 @@ class FileCheckpointer(RecordedCheckpointer):
                 raise busy(thread_id, header.owner)
             file.cut_torn_end()
             ends_s = self._clock_s() + lease_s
-            epoch = max(header.epoch, above) + 1
+            epoch = max(header.epoch or self._deleted_epoch(), above) + 1
             file.write_header(Header(thread_id, epoch, owner, ends_s, this_process(), host_id))
         self._mark_held(thread_id, host_id)
         return epoch
@@ -187,10 +120,10 @@ class FileCheckpointer(RecordedCheckpointer):
         """See `ImmediateRunStore`: what the operating system has survives the process."""
         packed = [*map(pack_record, records), *map(pack_emitted, events)]
         with self._current(thread_id, epoch) as (file, _):
+            for record in records:  # before they are stored: afterwards nothing may fail
+                if isinstance(record, RunStarted) and record.run_id != thread_id:
+                    self._run_path(record.run_id).write_text(thread_id)
             file.append(packed)
-        for record in records:
-            if isinstance(record, RunStarted) and record.run_id != thread_id:
-                self._run_path(record.run_id).write_text(thread_id)
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`. Raises `NotSerialisable` for a file that is damaged before its end."""
@@ -200,7 +133,8 @@ class FileCheckpointer(RecordedCheckpointer):
         with self._locked(thread_id) as file:
             frames = list(file.frames()) if file.exists else []
         records = [one for frame in frames for one in frame if not is_emitted(one)]
-        return [unpack_record(one) for one in records[after:]]
+        where = f"thread {thread_id!r} in {self._path(thread_id)}"
+        return unpacked(records[after:], where, after)
 
     async def events_of(self, run_id: str, after: int = -1) -> Sequence[Emitted]:
         """See `RunStore`."""
@@ -260,12 +194,27 @@ class FileCheckpointer(RecordedCheckpointer):
             if header.is_held_by_another("", self._clock_s()):
                 raise busy(thread_id, header.owner)
             runs = file.run_ids()
+            self._keep_deleted_epoch(header.epoch)
             self._path(thread_id).unlink()
         for run_id in runs:
             self._run_path(run_id).unlink(missing_ok=True)
         return True
 
     # files
+
+    def _deleted_epoch(self) -> int:
+        """The highest epoch of a thread that was deleted: one made anew begins above it, so that a
+        writer of the old one is still refused."""
+        try:
+            return int((self.folder / "deleted").read_text() or 0)
+        except FileNotFoundError:
+            return 0
+
+    def _keep_deleted_epoch(self, epoch: int) -> None:
+        with (self.folder / "deleted").open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if epoch > self._deleted_epoch():
+                os.pwrite(file.fileno(), b"%020d" % epoch, 0)
 
     def _path(self, thread_id: str) -> Path:
         return self.folder / f"{_file_name(thread_id)}.thread"
@@ -281,26 +230,37 @@ class FileCheckpointer(RecordedCheckpointer):
 
     @contextmanager
     def _locked(self, thread_id: str, *, make: bool = False) -> Iterator[ThreadFile]:
-        """The thread's file, locked. One that does not exist is made, or stands for nothing."""
+        """The thread's file, locked. One that does not exist is made, or stands for nothing.
+
+        What the system cannot do is told as `StoreUnavailable`.
+        """
         path = self._path(thread_id)
-        flags = os.O_RDWR | os.O_CREAT if make else os.O_RDWR
+        descriptor = -1
+        try:
+            descriptor = self._opened(path, make)
+            yield ThreadFile(descriptor, path, thread_id, fsync=self._fsync)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"thread {thread_id!r} in {path}: {error}. What was stored before is kept"
+            ) from error
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _opened(self, path: Path, make: bool) -> int:
+        """A file's descriptor with the lock held; -1 when there is none and none is to be made."""
         while True:
             try:
-                descriptor = os.open(path, flags, 0o600)
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT if make else os.O_RDWR, 0o600)
             except FileNotFoundError:
-                if make:  # somebody removed the folder: a new thread needs it again
-                    self._make_folders()
-                    continue
-                yield ThreadFile(-1, path, thread_id, fsync=False)
-                return
+                if not make:
+                    return -1
+                self._make_folders()  # somebody removed the folder: a new thread needs it again
+                continue
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_at(descriptor, path):
-                break
+                return descriptor
             os.close(descriptor)  # it was deleted while we waited for the lock
-        try:
-            yield ThreadFile(descriptor, path, thread_id, fsync=self._fsync)
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def _current(self, thread_id: str, epoch: int) -> Iterator[tuple[ThreadFile, Header]]:
@@ -309,135 +269,6 @@ class FileCheckpointer(RecordedCheckpointer):
             if header is None or header.epoch != epoch:
                 raise stale(thread_id, epoch, header.epoch if header else "forgotten")
             yield file, header
-
-
-class ThreadFile:
-    """One open, locked file."""
-
-    def __init__(self, descriptor: int, path: Path, thread_id: str, *, fsync: bool) -> None:
-        self._descriptor = descriptor
-        self._path = path
-        self._thread_id = thread_id
-        self._fsync = fsync
-
-    @property
-    def exists(self) -> bool:
-        """False when there is no such file."""
-        return self._descriptor >= 0
-
-    def header(self) -> Header:
-        """Who may write; a file just made has an empty one."""
-        packed = os.pread(self._descriptor, HEADER_BYTES, 0)
-        return Header.of(packed, self._path) if packed else Header(self._thread_id)
-
-    def write_header(self, header: Header) -> None:
-        """Replace the header."""
-        os.pwrite(self._descriptor, header.packed(), 0)
-        self._settle()
-
-    def append(self, records: Sequence[bytes]) -> None:
-        """Add one frame. What a full disk leaves of it is cut off again."""
-        body: bytes = msgpack.packb(records)
-        frame = _framed(body)
-        end = os.fstat(self._descriptor).st_size
-        try:
-            written = os.pwrite(self._descriptor, frame, end)
-            if written != len(frame):
-                raise OSError(f"{self._path}: only {written} of {len(frame)} bytes were written")
-            self._settle()
-        except OSError:
-            os.ftruncate(self._descriptor, end)
-            raise
-
-    def frames(self) -> Iterator[Sequence[bytes]]:
-        """The records of every whole frame. Raises `NotSerialisable` for damage before the end."""
-        yield from (records for _, records in self._scan())
-
-    def run_ids(self) -> set[str]:
-        """The runs that can be read in it."""
-        found: set[str] = set()
-        with contextlib.suppress(NotSerialisable):  # what is damaged is left out
-            for records in self.frames():
-                found.update(unpack_record(one).run_id for one in records if not is_emitted(one))
-        return found
-
-    def cut_torn_end(self) -> None:
-        """Remove what a crash left of the last append."""
-        good = max((end for end, _ in self._scan()), default=HEADER_BYTES)
-        size = os.fstat(self._descriptor).st_size
-        if size > good:
-            _log.warning("%s: %d bytes of an unfinished write are cut off", self._path, size - good)
-            os.ftruncate(self._descriptor, good)
-
-    def _scan(self) -> Iterator[tuple[int, Sequence[bytes]]]:
-        """Whole frames, each with the position after it."""
-        self.header()
-        content = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
-        position = HEADER_BYTES
-        while position + FRAME.size <= len(content):
-            length, length_checksum, checksum = FRAME.unpack_from(content, position)
-            end = position + FRAME.size + length
-            is_length = zlib.crc32(content[position : position + 4]) == length_checksum
-            body = content[position + FRAME.size : end] if is_length else b""
-            if length == 0 or len(body) < length or zlib.crc32(body) != checksum:
-                rest = content[end:] if is_length else content[position:]
-                if rest.strip(b"\0"):
-                    raise NotSerialisable(
-                        f"{self._path} is damaged at byte {position}: not by a crash, since more "
-                        "follows. Restore the file, or delete it to begin the thread anew"
-                    )
-                return
-            yield end, msgpack.unpackb(body)
-            position = end
-
-    def _settle(self) -> None:
-        if self._fsync:
-            os.fsync(self._descriptor)
-
-
-def _framed(body: bytes) -> bytes:
-    length = len(body).to_bytes(4, "little")
-    return FRAME.pack(len(body), zlib.crc32(length), zlib.crc32(body)) + body
-
-
-def this_process() -> str:
-    """This process: its id, when it began (ids come back), and where that id means something."""
-    return f"{_process(os.getpid())}:{_place()}"
-
-
-def _process(pid: int) -> str:
-    return f"{pid}:{_began(pid)}"
-
-
-def _began(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):  # no such process, or no /proc
-        return ""
-
-
-@cache
-def _place() -> str:
-    """The boot of this machine and the namespace of process ids: a container has its own."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:  # no /proc
-        return ""
-
-
-def _is_alive(process: str) -> bool:
-    """False for a process that has ended. One that cannot be seen from here counts as alive."""
-    pid, _, rest = process.partition(":")
-    if not pid.isdigit() or rest.partition(":")[2] != _place():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return process == f"{_process(int(pid))}:{_place()}"
 
 
 def _file_name(name: str) -> str:
