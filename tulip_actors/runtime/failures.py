@@ -48,7 +48,7 @@ async def ask(ref: ray.ObjectRef[object], what: str) -> object:
 
 
 async def insist(call: Callable[[], ray.ObjectRef[object]], what: str, away_s: float) -> object:
-    """Await an actor call that may be made more than once, whose actor may be `away_s` seconds away:
+    """Await an actor call that may be made twice, whose actor may be `away_s` seconds away:
     its process has ended, and another one is on its way. Raises as `ask` does."""
     until_s = time.monotonic() + away_s
     while True:
