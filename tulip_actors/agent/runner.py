@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 
+from tulip_actors.agent.attach import Attach, checked_run
 from tulip_actors.agent.handle import EventHandler, RunHandle, RunStream
 from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE, checked_runtime, runtime_named
 from tulip_actors.core.defaults import RandomIds
@@ -132,13 +133,16 @@ class Runner(ABC, Generic[ResultT]):
         """Start exactly this run; returns at once. What `start` and teams build on."""
         return self._handle(request, self._begin(request, events=True))
 
-    def attach(self, run_id: str, after: str | None = None) -> RunHandle[ResultT]:
-        """A handle on a run of this agent that is under way, or has ended recently.
+    attach: Attach[ResultT] = Attach()
 
-        Its events begin after the cursor `after` (None = at the run's start). Raises `RunNotFound`,
-        here or when it is read.
-        """
-        return RunHandle(run_id, self._client.follow(run_id), self._client, after)
+    def attach_here(self, run_id: str, after: str | None = None) -> RunHandle[ResultT]:
+        """`attach` with this agent or team, which takes the run up if nobody has it."""
+        checked_run(run_id, after)
+        client = self._client
+        if run_id not in self._runs:
+            runtime = runtime_named(self.runtime, self.namespace)
+            client = runtime.client_of_run(run_id, self._spec)
+        return RunHandle(run_id, client.follow(run_id), client, after)
 
     # answering
 
@@ -221,9 +225,12 @@ class Runner(ABC, Generic[ResultT]):
     @property
     def _client(self) -> HostClient:
         if self._host is None:
-            spec = HostSpec(self.id, self.name, self.runnable, self.options, self.namespace)
-            self._host = runtime_named(self.runtime, self.namespace).client(spec)
+            self._host = runtime_named(self.runtime, self.namespace).client(self._spec)
         return self._host
+
+    @property
+    def _spec(self) -> HostSpec:
+        return HostSpec(self.id, self.name, self.runnable, self.options, self.namespace)
 
     def _begin(self, request: RunRequest, *, events: bool) -> Feed:
         self.warm()

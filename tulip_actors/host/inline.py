@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
+from weakref import WeakSet
 
 from tulip_actors.core.ports import BusLog, Runnable, RunStore
 from tulip_actors.core.runs import Record, RunRequest
@@ -18,7 +19,7 @@ from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.inline_executor import InlineExecutor
 from tulip_actors.host.portal import portal, running_loop
-from tulip_actors.host.ports import AgentStatus, HostPorts, HostSpec
+from tulip_actors.host.ports import AgentStatus, HostClient, HostPorts, HostSpec
 from tulip_actors.host.run_host import RunHost
 from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.memory.checkpointed_store import store_of
@@ -39,10 +40,26 @@ class InlineRuntime:
     def __init__(self) -> None:
         self.records = MemoryRunStore()
         self._bus = MemoryBusLog()
+        self._clients: WeakSet[InlineClient] = WeakSet()
 
     def client(self, spec: HostSpec) -> InlineClient:
         """The host of a spec."""
-        return InlineClient(spec, self)
+        client = InlineClient(spec, self)
+        self._clients.add(client)
+        return client
+
+    def client_of_run(self, run_id: str, otherwise: HostSpec | None) -> HostClient:
+        """See `Runtime`. Of the hosts that are still held by somebody."""
+        for client in self._clients:
+            if client.has(run_id):
+                return client
+        if otherwise is None:
+            raise RunNotFound(
+                f"no agent or team in this process has a run {run_id}; one whose checkpointer has "
+                "its records can take it up: attach with that agent itself",
+                run_id=run_id,
+            )
+        return self.client(otherwise)
 
     def bus(self, address: str | None) -> BusLog:
         """This process's bus; an address means nothing here."""
@@ -105,16 +122,21 @@ class InlineClient:
     async def _start(self, request: RunRequest) -> Feed:
         return self._host(asyncio.get_running_loop()).start(request)
 
+    def has(self, run_id: str) -> bool:
+        """Whether the run was begun here."""
+        return run_id in self._loop_of_run
+
     def follow(self, run_id: str) -> Feed:
-        """See `HostClient`."""
-        loop = self._loop_of_run.get(run_id)
+        """See `HostClient`. A run of another process is taken up here from its records."""
+        loop = self._loop_of_run.get(run_id) or running_loop()
         if loop is None:
-            raise RunNotFound(
-                f"{self._spec.name} has no run {run_id} in this process; inline runs do not "
-                "outlive the process or handle that started them",
-                run_id=run_id,
-            )
+            self._loop_of_run[run_id] = portal().loop
+            return portal().call_blocking(self._follow(run_id))
+        self._loop_of_run[run_id] = loop
         return self._host(loop).follow(run_id)
+
+    async def _follow(self, run_id: str) -> Feed:
+        return self._host(asyncio.get_running_loop()).follow(run_id)
 
     def cancel(self, run_ids: Sequence[str], *, at_once: bool) -> None:
         """See `HostClient`."""

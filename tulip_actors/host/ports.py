@@ -156,6 +156,11 @@ class Runtime(Protocol):
         """The host of a spec, made when it is first needed; the same one for the same id."""
         ...
 
+    def client_of_run(self, run_id: str, otherwise: HostSpec | None) -> HostClient:
+        """Whichever host has the run: found when the client is first used, and `otherwise` if none
+        does. Without that it raises `RunNotFound`, here or then."""
+        ...
+
     def bus(self, address: str | None) -> BusLog:
         """The bus of the runtime."""
         ...

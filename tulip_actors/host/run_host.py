@@ -32,7 +32,7 @@ FORGOTTEN_KEPT = 10_000
 
 
 class RunHost:
-    """The runs of one agent or team, in one process."""
+    """The runs of one agent or team, in one process. `placed` is told of every run that is here."""
 
     def __init__(
         self,
@@ -42,12 +42,14 @@ class RunHost:
         *,
         restarts: int = 0,
         queued: Callable[[], int] = lambda: 0,
+        placed: Callable[[str], None] | None = None,
     ) -> None:
         self.id = id
         self.runnable = runnable
         self._ports = ports
         self._restarts = restarts
         self._queued = queued
+        self._placed = placed
         self._publisher = Publisher(ports.bus, self._events_under_way)
         self._lines = ThreadLines(ports.clock)
         self._probation = Probation(ports.clock)
@@ -100,6 +102,8 @@ class RunHost:
     ) -> HostedRun:
         if self._stopping:
             raise self._is_stopping()
+        if self._placed is not None:
+            self._placed(request.run_id)
         if not self._background:
             self._background = [asyncio.ensure_future(self._renew_leases())]
             executor = self._ports.executor
@@ -128,6 +132,9 @@ class RunHost:
     async def memory_lost(self) -> None:
         """Store and bus may have begun anew: give them what is under way again."""
         self._publisher.probe()
+        if self._placed is not None:
+            for run_id in self._active:
+                self._placed(run_id)
         await self._renew()
 
     def _events_under_way(self) -> Sequence[Emitted]:

@@ -138,6 +138,11 @@ class RecordLog(Generic[RecordT]):
         """The thread of a run."""
         return self._thread_of_run.get(run_id)
 
+    def host_of(self, run_id: str) -> str | None:
+        """The host that holds, or held, a run's thread last."""
+        thread = self._threads.get(self._thread_of_run.get(run_id, ""))
+        return thread.host_id if thread is not None else None
+
     def is_held(self, thread_id: str) -> bool:
         """Whether a run holds the thread."""
         thread = self._threads.get(thread_id)

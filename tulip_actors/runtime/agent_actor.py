@@ -223,7 +223,12 @@ class AgentActor:
                 node_id=_node_id(),
             )
             host = RunHost(
-                self._id, runnable, ports, restarts=restarts, queued=lambda: executor.queued
+                self._id,
+                runnable,
+                ports,
+                restarts=restarts,
+                queued=lambda: executor.queued,
+                placed=None if isinstance(store, ClusterRunStore) else self._place,
             )
             if restarts:
                 host.tell_restart(restarts, [run_of(owner) for _, owner in held])
@@ -233,6 +238,10 @@ class AgentActor:
         finally:
             self._starting = None
         return self._host
+
+    def _place(self, run_id: str) -> None:
+        """Let the run be found on the cluster, whose own store does not know of it."""
+        self._services().place.remote([run_id], self._id)
 
     async def _announced(self) -> int:
         """Be listed on the cluster; returns how often this host was started before."""

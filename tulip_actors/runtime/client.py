@@ -21,7 +21,7 @@ from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.errors import ActorLost, ClusterError, RunLost
 from tulip_actors.host.feed import Feed
 from tulip_actors.host.portal import portal, running_loop
-from tulip_actors.host.ports import AgentStatus, HostSpec
+from tulip_actors.host.ports import AgentStatus
 from tulip_actors.runtime.agent_actor import News
 from tulip_actors.runtime.bundles import BundledCalls
 from tulip_actors.runtime.cluster import connect, end_on_sigterm, is_connected
@@ -60,13 +60,13 @@ class RayClient:
     """A host in an actor. See `HostClient`. `make` makes or finds the actor; it may block."""
 
     def __init__(
-        self, spec: HostSpec, make: Callable[[HostSpec], Any], end: Callable[[Any, HostSpec], None]
-    ):
-        self._spec = spec
+        self, name: str, namespace: str, make: Callable[[], Any], end: Callable[[Any], None]
+    ) -> None:
+        self._namespace = namespace
         self._make = make
         self._end = end
         self._client_id = RandomIds().new("client")
-        self._what = f"the actor of {spec.name}"
+        self._what = f"the actor of {name}"
         self._made: asyncio.Task[Any] | None = None
         self._opener: Any = None
         self._openings = BundledCalls(lambda: self._opener, self._what)
@@ -80,7 +80,7 @@ class RayClient:
             return
         loop = running_loop()
         if loop is None:
-            connect(None, self._spec.namespace)
+            connect(None, self._namespace)
         elif not is_connected() and threading.current_thread() is threading.main_thread():
             made = portal().submit(self._actor())
             made.add_done_callback(lambda _: _call_soon(loop, end_on_sigterm))
@@ -128,7 +128,7 @@ class RayClient:
 
     async def _actor(self) -> Any:
         if self._made is None:
-            self._made = asyncio.ensure_future(asyncio.to_thread(self._make, self._spec))
+            self._made = asyncio.ensure_future(asyncio.to_thread(self._make))
         return await asyncio.shield(self._made)
 
     async def _ask(self, method: str, *arguments: object) -> object:
@@ -184,7 +184,7 @@ class RayClient:
         except ClusterError as error:
             _log.debug("stop: %s", error)
         actor, self._made = await self._actor(), None
-        await asyncio.to_thread(self._end, actor, self._spec)
+        await asyncio.to_thread(self._end, actor)
 
     async def _poll(self) -> None:
         """Take news while anything is followed. A host that does not come back ends its runs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -23,6 +24,9 @@ from tulip_actors.runtime.process_memory import settle_memory
 
 WRITES = frozenset({"acquire", "renew", "release", "append"})
 """What may come in a bundle. None of them waits."""
+
+
+PLACED_KEPT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Services:
         self._bus = MemoryBusLog(first=time.time_ns() // 1000)
         self._records = RecordLog[bytes](first_epoch=int(time.time()))
         self._hosts: dict[str, HostEntry] = {}
+        self._placed = OrderedDict[str, str]()
         self._log_id = RandomIds().new("log")
 
     async def hello(self) -> Versions:
@@ -88,6 +93,13 @@ class Services:
         """Writes of one process, in order; see `RunStore`. The records are packed."""
         return outcomes_of(self._records, WRITES, calls)
 
+    async def place(self, run_ids: Sequence[str], host_id: str) -> None:
+        """Runs whose records are kept elsewhere, and who hosts them."""
+        for run_id in run_ids:
+            self._placed[run_id] = host_id
+        while len(self._placed) > PLACED_KEPT:
+            self._placed.popitem(last=False)
+
     async def read(self, thread_id: str, after: int) -> Sequence[bytes]:
         """See `RunStore`; the records are packed."""
         return self._records.read(thread_id, after)
@@ -109,6 +121,10 @@ class Services:
         return self._records.delete(thread_id)
 
     # hosts
+
+    async def host_of(self, run_id: str) -> str:
+        """The id of the host that has, or had, a run; empty if it is not known."""
+        return self._records.host_of(run_id) or self._placed.get(run_id, "")
 
     async def announce(self, id: str, name: str, namespace: str, node_id: str, pid: int) -> int:
         """A host is up; returns how often it was restarted."""
