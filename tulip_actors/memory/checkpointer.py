@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 from tulip_actors.core.defaults import RandomIds
@@ -84,6 +85,20 @@ class RecordedCheckpointer(BaseCheckpointer):
     async def delete(self, thread_id: str) -> bool:
         """See `BaseCheckpointer`. Raises `ThreadBusy` while a run holds the thread."""
         return await self.store.delete(thread_id)
+
+
+class FiledCheckpointer(RecordedCheckpointer):
+    """Keeps records in files, which one node has: agents of other nodes reach them through it.
+
+    `home` is the id of that node; it is known once this has left the process in which it was made.
+    """
+
+    home: str | None = None
+
+    @property
+    @abstractmethod
+    def location(self) -> Path:
+        """The file or folder."""
 
 
 def state_at(records: Sequence[Record], checkpoint_id: str | None = None) -> AgentState | None:

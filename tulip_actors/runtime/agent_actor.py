@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from tulip_actors.core.calls import CallKind
@@ -35,6 +36,7 @@ from tulip_actors.host.run_host import RunHost
 from tulip_actors.host.split_executor import QueueingExecutor, SplitExecutor
 from tulip_actors.loop.agent_runnable import AgentRunnable
 from tulip_actors.memory.backends.memory import MemoryCheckpointer
+from tulip_actors.memory.checkpointer import FiledCheckpointer
 from tulip_actors.memory.run_store import run_of
 from tulip_actors.models.registry import get_model
 from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
@@ -138,6 +140,7 @@ class AgentActor:
         self._clients: dict[str, _Client] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._services_handle: Any = None
+        self._store_handle: Any = None
         self._starting: asyncio.Task[RunHost] | None = None
         self._watching: asyncio.Task[None] | None = None
         from tulip_actors.runtime.spawn import wake_up_if_restarted
@@ -283,7 +286,20 @@ class AgentActor:
         checkpointer = runnable.config.checkpointer if isinstance(runnable, AgentRunnable) else None
         if isinstance(checkpointer, MemoryCheckpointer):
             return ClusterRunStore(self._services, checkpointer.id)
+        if isinstance(checkpointer, FiledCheckpointer) and checkpointer.home != _node_id():
+            return ClusterRunStore(partial(self._store_actor, checkpointer))
         return kept_in(runnable) or ClusterRunStore(self._services)
+
+    def _store_actor(self, checkpointer: FiledCheckpointer) -> Any:
+        from tulip_actors.runtime.spawn import store_actor
+
+        if self._store_handle is None:
+            packed = pack(checkpointer, "the checkpointer")
+            where = str(checkpointer.location)
+            home = checkpointer.home
+            assert home is not None, "it came from another process"
+            self._store_handle = store_actor(packed, where, self._namespace, home)
+        return self._store_handle
 
     def _services(self) -> Any:
         if self._services_handle is None:

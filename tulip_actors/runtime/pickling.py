@@ -8,11 +8,13 @@ import sys
 from types import ModuleType
 from typing import Any, TypeVar
 
+import ray
 from ray import cloudpickle
 
 from tulip_actors.core.ports import Runnable
 from tulip_actors.errors import ConfigError, RemoteError
 from tulip_actors.loop.agent_runnable import AgentRunnable
+from tulip_actors.memory.checkpointer import FiledCheckpointer
 from tulip_actors.tools.decorator import Tool
 from tulip_actors.tools.invoke import error_text
 
@@ -25,6 +27,8 @@ class _Pickler(cloudpickle.CloudPickler):
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Tool) and _travels_by_value(value):
             return value.reduce_by_value()
+        if isinstance(value, FiledCheckpointer) and value.home is None:
+            value.home = ray.get_runtime_context().get_node_id()  # its files are here
         if isinstance(value, io.TextIOWrapper) and value not in (sys.stdout, sys.stderr):
             raise TypeError("cannot pickle an open file")  # cloudpickle would send what it holds
         return super().reducer_override(value)  # type: ignore[no-untyped-call]

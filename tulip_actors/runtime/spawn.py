@@ -16,11 +16,13 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tulip_actors.core.calls import ToolDemand
+from tulip_actors.core.defaults import derived_id
 from tulip_actors.core.frozen import canonical
 from tulip_actors.host.ports import ActorOptions
 from tulip_actors.runtime.agent_actor import AgentActor
 from tulip_actors.runtime.dispatcher import Dispatcher
 from tulip_actors.runtime.services import Services
+from tulip_actors.runtime.store_actor import StoreActor
 from tulip_actors.runtime.tool_work import WorkerSpec
 from tulip_actors.runtime.tool_worker import serve
 
@@ -38,6 +40,11 @@ def _services_class() -> Any:
 @cache
 def _dispatcher_class() -> Any:
     return ray.remote(Dispatcher)
+
+
+@cache
+def _store_class() -> Any:
+    return ray.remote(StoreActor)
 
 
 @cache
@@ -87,6 +94,27 @@ def dispatcher_actor(name: str, namespace: str, node_id: str) -> Any:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=True),
         )
         .remote(name)
+    )
+
+
+def store_actor(packed: bytes, location: str, namespace: str, node_id: str) -> Any:
+    """The actor that serves a store in files to other nodes, made on theirs if it is not there.
+
+    It outlives every program, as the files do.
+    """
+    return (
+        _store_class()
+        .options(
+            name=f"tulip.store.{derived_id('files', node_id, location)}",
+            namespace=namespace,
+            get_if_exists=True,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=CALLS_AT_ONCE,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+        )
+        .remote(packed)
     )
 
 

@@ -25,11 +25,11 @@ from tulip_actors.errors import ConfigError, NotSerialisable, StoreUnavailable
 from tulip_actors.memory.backends.process import this_process
 from tulip_actors.memory.backends.thread_file import Header, ThreadFile
 from tulip_actors.memory.backends.unpacking import unpacked
-from tulip_actors.memory.checkpointer import RecordedCheckpointer
+from tulip_actors.memory.checkpointer import FiledCheckpointer
 from tulip_actors.memory.run_store import busy, stale
 
 
-class FileCheckpointer(RecordedCheckpointer):
+class FileCheckpointer(FiledCheckpointer):
     """Keeps threads in a folder, which is made if it is not there.
 
     A relative path is resolved here and now, so the agent's process, wherever it is, uses the same
@@ -59,6 +59,11 @@ class FileCheckpointer(RecordedCheckpointer):
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             raise ConfigError(f"checkpointer: {self.folder} cannot be used: {error}") from error
+
+    @property
+    def location(self) -> Path:
+        """See `FiledCheckpointer`."""
+        return self.folder
 
     @property
     def store(self) -> RunStore:

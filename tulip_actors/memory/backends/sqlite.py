@@ -26,12 +26,12 @@ from tulip_actors.memory.backends import sqlite_tables as tables
 from tulip_actors.memory.backends.sqlite_file import open_to_read, place, told
 from tulip_actors.memory.backends.sqlite_writer import Work, Writer, writer_of
 from tulip_actors.memory.backends.unpacking import unpacked
-from tulip_actors.memory.checkpointer import RecordedCheckpointer
+from tulip_actors.memory.checkpointer import FiledCheckpointer
 
 ResultT = TypeVar("ResultT")
 
 
-class SQLiteBackend(RecordedCheckpointer):
+class SQLiteBackend(FiledCheckpointer):
     """Keeps threads in one SQLite file, made when it is first written to.
 
     A relative path is resolved here and now. Any number of processes of one machine may use the
@@ -57,6 +57,11 @@ class SQLiteBackend(RecordedCheckpointer):
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_writer": None}
+
+    @property
+    def location(self) -> Path:
+        """See `FiledCheckpointer`."""
+        return self.path
 
     @property
     def store(self) -> RunStore:
