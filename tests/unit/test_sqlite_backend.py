@@ -19,9 +19,17 @@ from typing import Any
 
 import pytest
 
-from tulip_actors import ConfigError, NotSerialisable, StaleEpoch, StoreUnavailable, ThreadBusy
+from tulip_actors import (
+    Agent,
+    ConfigError,
+    NotSerialisable,
+    StaleEpoch,
+    StoreUnavailable,
+    ThreadBusy,
+)
 from tulip_actors.core.runs import Record, RunEnded
 from tulip_actors.memory.backends import SQLiteBackend, sqlite_file, sqlite_tables, sqlite_writer
+from tulip_actors.testing import ScriptedModel
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -208,6 +216,20 @@ async def test_of_appends_in_one_transaction_only_that_fails_which_has_no_room(
     failed = [type(outcome) for outcome in outcomes]
     assert failed == [type(None), StoreUnavailable, StaleEpoch, type(None)]
     assert [len(await store.read(name)) for name in epochs] == [1, 0, 0, 1]
+
+
+@pytest.mark.usefixtures("little_room")
+async def test_f9_a_run_on_a_full_disk_ends_with_that_error_and_its_thread_stays_good(
+    store: SQLiteBackend,
+) -> None:
+    agent = Agent(ScriptedModel(["one", "two"]), runtime="inline", checkpointer=store)
+    first = await agent.arun("short", thread_id="t")
+    with pytest.raises(StoreUnavailable, match=r"thread 't' in .*disk is full"):
+        await agent.arun("x" * 1_000_000, thread_id="t")
+    state = await agent.get_state("t")
+    assert state is not None
+    assert state.messages == first.messages
+    await agent.stop()
 
 
 async def test_what_cannot_be_packed_is_refused_whole(store: SQLiteBackend) -> None:

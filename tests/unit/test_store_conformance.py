@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,17 @@ class TestSQLite(RunStoreConformance):
 
     async def reopen(self, store: RunStore) -> RunStore:
         return SQLiteBackend(self.path, fsync=True)  # a writer of its own, as another process has
+
+
+def test_the_published_tests_can_be_imported_where_pytest_is_not_installed() -> None:
+    program = "import sys; sys.modules['pytest'] = None; import tulip_actors.testing.stores"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("shipped", [TestMemory, TestFile, TestSQLite])
+def test_every_published_test_runs_on_every_shipped_store(
+    shipped: type[RunStoreConformance],
+) -> None:
+    published = [name for name in vars(RunStoreConformance) if name.startswith("test_")]
+    assert len(published) > 20
+    assert [name for name in published if name in vars(shipped)] == [], "none is overridden"

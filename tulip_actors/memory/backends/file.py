@@ -89,8 +89,8 @@ class FileCheckpointer(FiledCheckpointer):
             file.cut_torn_end()
             ends_s = self._clock_s() + lease_s
             epoch = max(header.epoch or self._deleted_epoch(), above) + 1
+            self._mark_held(thread_id, host_id)  # before it is held: afterwards nothing may fail
             file.write_header(Header(thread_id, epoch, owner, ends_s, this_process(), host_id))
-        self._mark_held(thread_id, host_id)
         return epoch
 
     async def renew(self, thread_id: str, epoch: int, lease_s: float) -> None:

@@ -98,6 +98,14 @@ _making = threading.Lock()
 _writers: WeakValueDictionary[tuple[int, Path, bool], Writer] = WeakValueDictionary()
 
 
+def _forked() -> None:
+    global _making
+    _making = threading.Lock()  # a thread that is not in this process may have held the old one
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class _File:
     """The file as the writing thread has it open; opened anew after a failure."""
 
