@@ -82,9 +82,15 @@ class RunHost:
         """
         if run_id in self._active:
             return self._active[run_id][0].feed
-        if run_id in self._ended:
+        if run_id in self._ended and self._is_whole(self._ended[run_id][0]):
             return self._ended[run_id][0]
         return self._begin(RunRequest(run_id, run_id, "", continued=True), must_exist=True).feed
+
+    def _is_whole(self, feed: Feed) -> bool:
+        """Whether a feed begins with the run, or nothing more is to be had: of a run that was
+        resumed it has the last segment."""
+        first = feed.peek(0)[:1]
+        return not self._ports.store.keeps_events or not first or first[0].seq == 0
 
     def take_up(self, held: Sequence[tuple[str, str]]) -> Sequence[str]:
         """Go on with the runs that another incarnation of this host has left: the threads they

@@ -161,7 +161,10 @@ async def _admitted(turn: Turn, slot: Slot) -> ToolRequest | None:
     if leader is None:
         return request
     leader.followers += (slot,)
+    slot.shares = request
     slot.announced |= leader.adopted is not None  # told of with it, before the run was lost
+    if leader.announced:  # else it is told of with it
+        announce(turn, (slot,))
     return None
 
 

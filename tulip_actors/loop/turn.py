@@ -29,7 +29,7 @@ class Slot:
     is `waiting` is not to run before every question is answered; `replies` is what was said to its
     own. `adopted` names the executor to which it was submitted before the run was lost, and `lost`
     counts how often it went with its executor. `followers` share the execution of this one:
-    duplicates of an idempotent call within the turn.
+    duplicates of an idempotent call within the turn. What one of these asks for, it `shares`.
     """
 
     key: CallKey
@@ -41,6 +41,7 @@ class Slot:
     refused: bool = False
     waiting: bool = False
     followers: tuple[Slot, ...] = ()
+    shares: ToolRequest | None = None
     replies: Sequence[Reply] = ()
     adopted: str | None = None
     lost: int = 0
@@ -77,7 +78,7 @@ def announce(turn: Turn, slots: Iterable[Slot]) -> None:
     for slot in slots:
         if not slot.announced:
             slot.announced = True
-            turn.ctx.emit(started(slot.request or slot.call))
+            turn.ctx.emit(started(slot.request or slot.shares or slot.call))
 
 
 def keep(turn: Turn, slot: Slot, outcome: ToolOutcome) -> ToolExecution:
