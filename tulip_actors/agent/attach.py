@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tulip_actors.agent.handle import Cursor, RunHandle
 from tulip_actors.agent.runtimes import runtime_named
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class Attach(Generic[ResultT]):
+class Attach:
     """The method `attach` of agents and teams, which their classes have too.
 
     `agent.attach(run_id, after=None)` gives a handle on a run, wherever it is: under way, ended, or

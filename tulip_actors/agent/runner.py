@@ -133,7 +133,7 @@ class Runner(ABC, Generic[ResultT]):
         """Start exactly this run; returns at once. What `start` and teams build on."""
         return self._handle(request, self._begin(request, events=True))
 
-    attach: Attach[ResultT] = Attach()
+    attach = Attach()
 
     def attach_here(self, run_id: str, after: str | None = None) -> RunHandle[ResultT]:
         """`attach` with this agent or team, which takes the run up if nobody has it."""

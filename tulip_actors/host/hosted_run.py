@@ -110,6 +110,7 @@ class HostedRun:
         self.is_new = not request.continued and request.answer is None
         self._probation = probation
         self._on_probation = False
+        self._is_second_start = False
         self._known = 0
         self._told = Told()
         self._told_calls = ToldCalls()
@@ -348,7 +349,9 @@ class HostedRun:
         self._records = list(opening.records)
         self.responses_recorded = sum(isinstance(one, ModelTurn) for one in self._records)
         if self._records:
-            self._sink.resume(request, max(one.seq for one in self._records) + 1)
+            goes_on = request.continued and self._ports.store.keeps_events
+            next_seq = 0 if goes_on else max(one.seq for one in self._records) + 1
+            self._sink.resume(request, next_seq)
         if request.continued and opening.events:
             self._sink.replay(opening.events)
             self.feed.segment_start = segment_start(self._records)
@@ -359,7 +362,7 @@ class HostedRun:
                     "still be on the bus; its thread has its messages)",
                     run_id=self.run_id,
                 )
-            self.has_ended = True
+            self.has_ended = self._sink.terminated = True
             return
         self._began_s = self.clock.monotonic_s()  # a wait counts for no budget
         self._writer = RecordWriter(
@@ -372,6 +375,8 @@ class HostedRun:
         self._sink.follow(self._writer)
         if not self._records:
             self.record(RunStarted(*self.stamp(), request, self.agent_id))
+            if self._is_second_start:  # the first came to nothing: the next one is to know of this
+                await self.durable()
         elif opening.question is not None and request.answer is not None:
             answer = request.answer
             self.feed.segment_start = self._sink.next_seq
@@ -404,6 +409,7 @@ class HostedRun:
                 iteration=iteration, chunks_discarded=chunks_discarded(opening.events)
             )
         )
+        await self.durable()  # before anything that may end this process too: this is counted
 
     def _durable(self) -> None:
         """Something was stored."""
@@ -432,6 +438,7 @@ class HostedRun:
                     run_id=self.run_id,
                 )
             self.request, self.is_new = replace(self.offered, continued=False), True
+            self._is_second_start = True
         return await opener.fresh(self.request, self._acquired)
 
     @property

@@ -62,7 +62,6 @@ class RunSink:
         self._publisher.put(events)
         self._feed.append(events)
         self.next_seq = events[-1].seq + 1
-        self.terminated = isinstance(events[-1].event, TerminateEvent)
 
     def emit(self, event: TulipEvent) -> TulipEvent:
         """Stamp and take an event of this run; returns it stamped. None is taken after the last.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,10 @@ class Dispatcher:
         self._lanes.book = self._book
         self._left_at_s = time.monotonic()
         self._sweeper: asyncio.Task[None] | None = None
+
+    async def pid(self) -> int:
+        """The id of this process."""
+        return os.getpid()
 
     # agents
 

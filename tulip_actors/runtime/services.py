@@ -7,6 +7,7 @@ of a user's.
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import time
 from collections import OrderedDict
@@ -70,6 +71,10 @@ class Services:
     async def hello(self) -> Versions:
         """What this side runs."""
         return Versions.here()
+
+    async def pid(self) -> int:
+        """The id of this process."""
+        return os.getpid()
 
     async def until_gone(self) -> None:
         """Never returns: who has called this learns when this actor's process ends."""
