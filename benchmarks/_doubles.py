@@ -41,6 +41,27 @@ class AddingModel:
         return ModelResponse(Message.assistant("", (call,)), USAGE)
 
 
+class PayingModel:
+    """Asks for one `pay` after the other, `payments` of them; the prompt names the ledger."""
+
+    def __init__(self, payments: int) -> None:
+        self.payments = payments
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] | None = None,
+        **settings: object,
+    ) -> ModelResponse:
+        """One turn."""
+        number = len(messages) // 2
+        if number >= self.payments:
+            return ModelResponse(Message.assistant("Done."), USAGE)
+        arguments = FrozenDict(ledger=messages[0].content, number=number)
+        call = ToolCall(f"call_{number}", "pay", arguments)
+        return ModelResponse(Message.assistant("", (call,)), USAGE)
+
+
 class SleepingModel:
     """Answers in text, after a while."""
 

@@ -63,7 +63,7 @@ class Services:
         settle_memory()
         # microseconds: an incarnation's positions, and epochs, are beyond those of the last
         self._bus = MemoryBusLog(first=time.time_ns() // 1000)
-        self._records = RecordLog[bytes](first_epoch=int(time.time()))
+        self._records = RecordLog[bytes](first_epoch=time.time_ns() // 1_000_000)
         self._hosts: dict[str, HostEntry] = {}
         self._placed = OrderedDict[str, str]()
         self._log_id = RandomIds().new("log")
