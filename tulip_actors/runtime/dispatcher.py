@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,6 +137,10 @@ class Dispatcher:
         client.seen_at_s = time.monotonic()
         taken, client.updates = client.updates, []
         return pack_updates(taken)
+
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """This process and those of its workers, on whichever node each is."""
+        return {"dispatcher": [os.getpid()], "worker": self._lanes.pids}
 
     async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
         """See `ToolExecutor`."""

@@ -7,10 +7,11 @@ of a user's.
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -70,6 +71,10 @@ class Services:
     async def hello(self) -> Versions:
         """What this side runs."""
         return Versions.here()
+
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """This process, as who wants to kill it names it."""
+        return {"services": [os.getpid()]}
 
     async def until_gone(self) -> None:
         """Never returns: who has called this learns when this actor's process ends."""
