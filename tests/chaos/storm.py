@@ -38,6 +38,10 @@ FIRST_KILL_S = (0.02, 0.38)
 """When the first kill of a wave comes: every run of it has begun, and none is over."""
 NEXT_KILL_S = (0.4, 2.5)
 """When others come: often on the heels of a recovery, or in the middle of it."""
+REFUNDING_S = (0.25, 1.0)
+"""When the bodies of refunds run, if nothing has come between."""
+WORKER_KILLS = 4
+"""How many more workers are killed in that time: there are a few, and not all are refunding."""
 RUN_LIMIT_S = 90.0
 UNKNOWN = "may have happened"
 
@@ -119,8 +123,12 @@ class Storm:
         ledger = self.folder / f"ledger_{self._wave}"
         target = self.targets[self._wave % len(self.targets)]
         plan = FaultPlan(self.random.getrandbits(32)).kill(target, between_s=FIRST_KILL_S)
-        for _ in range(self.random.choice((0, 0, 1, 2))):
-            plan.kill(target, between_s=NEXT_KILL_S)
+        if target == "worker":
+            for _ in range(WORKER_KILLS):
+                plan.kill(target, between_s=REFUNDING_S)
+        else:
+            for _ in range(self.random.choice((0, 0, 1, 2))):
+                plan.kill(target, between_s=NEXT_KILL_S)
         runs = [Lived(f"order_{self._wave}_{n}", refunds[n % len(refunds)]) for n in range(size)]
         steps_s = [self.random.uniform(*STEP_S) for _ in runs]
         tokens = [self.random.random() < 0.3 for _ in runs]
