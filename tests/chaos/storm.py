@@ -16,18 +16,8 @@ from pathlib import Path
 from random import Random
 
 from tests.chaos.refunds import REFUNDS, TAKES_KEY, TOOLS, cashier, order_for, paid
-from tulip_actors import (
-    Agent,
-    AgentResult,
-    Message,
-    ModelChunkEvent,
-    TerminateEvent,
-    ThinkEvent,
-    ToolCompleteEvent,
-    ToolStartEvent,
-    TulipEvent,
-)
-from tulip_actors.core.events import RunRecoveredEvent
+from tests.chaos.rules import UNKNOWN, of_history, of_stream
+from tulip_actors import Agent, AgentResult, RunRecoveredEvent, TulipEvent
 from tulip_actors.testing import FunctionModel
 from tulip_actors.testing.faults import FaultPlan, Target
 
@@ -43,7 +33,6 @@ REFUNDING_S = (0.25, 1.0)
 WORKER_KILLS = 4
 """How many more workers are killed in that time: there are a few, and not all are refunding."""
 RUN_LIMIT_S = 90.0
-UNKNOWN = "may have happened"
 
 
 @dataclass
@@ -188,7 +177,7 @@ def problems_of(run: Lived, keys: Sequence[str]) -> list[str]:
     """What does not hold of a run for whose order these refunds were paid."""
     if run.result is None:
         return [f"it did not finish: {run.failure!r}"]
-    problems = [*_of_stream(run.events), *_of_history(run.result.messages)]
+    problems = [*of_stream(run.events), *of_history(run.result.messages)]
     if not run.result.success:
         problems.append(f"it ended as {run.result.stop_reason}")
     if len(keys) > 1:
@@ -199,59 +188,3 @@ def problems_of(run: Lived, keys: Sequence[str]) -> list[str]:
     if not keys and not is_unknown:
         problems.append(f"no refund was paid, and it is said: {run.result.text[-200:]}")
     return problems
-
-
-def _of_stream(events: Sequence[TulipEvent]) -> list[str]:
-    """What is wrong with a whole stream of one run."""
-    problems = []
-    numbers = [event.source.seq for event in events if event.source]
-    if numbers != list(range(len(events))):
-        told = ", ".join(f"{e.source.seq if e.source else '?'} {e.event_type}" for e in events)
-        problems.append(f"its stream has gaps or repeats: {told}")
-    ends = sum(isinstance(event, TerminateEvent) for event in events)
-    if ends != 1 or not isinstance(events[-1], TerminateEvent):
-        problems.append(f"{ends} TerminateEvents")
-    begun = Counter(e.tool_call_id for e in events if isinstance(e, ToolStartEvent))
-    ended = Counter(e.tool_call_id for e in events if isinstance(e, ToolCompleteEvent))
-    if begun != ended or set(begun.values()) - {1}:
-        problems.append(f"calls begun {dict(begun)}, ended {dict(ended)}")
-    thoughts = [event.iteration for event in events if isinstance(event, ThinkEvent)]
-    if thoughts != sorted(set(thoughts)):
-        problems.append(f"turns were told twice: {thoughts}")
-    return [*problems, *_of_chunks(events)]
-
-
-def _of_chunks(events: Sequence[TulipEvent]) -> list[str]:
-    """A turn's chunks are provisional: those that a recovery does not take back make its text."""
-    problems = []
-    pending: list[ModelChunkEvent] = []
-    for event in events:
-        if isinstance(event, ModelChunkEvent):
-            pending.append(event)
-        elif isinstance(event, RunRecoveredEvent):
-            if event.chunks_discarded != len(pending):
-                problems.append(f"{event.chunks_discarded} of {len(pending)} chunks taken back")
-            pending = []
-        elif isinstance(event, ThinkEvent) and pending:
-            said = "".join(chunk.content or "" for chunk in pending)
-            if said != (event.reasoning or ""):
-                problems.append(f"the chunks say {said!r}, the turn {event.reasoning!r}")
-            pending = []
-    return problems
-
-
-def _of_history(messages: Sequence[Message]) -> list[str]:
-    """What a provider would reject: every call has exactly one result, right after its turn."""
-    problems = []
-    open_: list[str] = []
-    for message in messages:
-        if message.role == "tool":
-            if message.tool_call_id not in open_:
-                problems.append(f"a result of no open call: {message.tool_call_id}")
-            else:
-                open_.remove(message.tool_call_id)
-        else:
-            if open_:
-                problems.append(f"calls without a result: {open_}")
-            open_ = [call.id for call in message.tool_calls]
-    return problems + ([f"calls without a result: {open_}"] if open_ else [])
