@@ -197,6 +197,11 @@ class Runner(ABC, Generic[ResultT]):
         """The host at a glance: name, id, pid, node, restarts, active runs, queued calls."""
         return await self._client.observe()
 
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """The ids of the processes that serve the host, each on its node: "agent", "worker",
+        "dispatcher" and "services"; for fault tests (`tulip_actors.testing.faults`)."""
+        return await self._client.processes()
+
     async def stop(self, drain_s: float = 0) -> None:
         """End the host: running runs get `drain_s` to end, then they are cancelled."""
         if self._host is not None:

@@ -349,10 +349,10 @@ class HostedRun:
         self._records = list(opening.records)
         self.responses_recorded = sum(isinstance(one, ModelTurn) for one in self._records)
         if self._records:
-            goes_on = request.continued and self._ports.store.keeps_events
-            next_seq = 0 if goes_on else max(one.seq for one in self._records) + 1
+            is_kept = request.continued and self._ports.store.keeps_events
+            next_seq = 0 if is_kept else max(one.seq for one in self._records) + 1
             self._sink.resume(request, next_seq)
-        if request.continued and opening.events:
+        if request.continued and opening.events:  # else none was emitted, where they are kept
             self._sink.replay(opening.events)
             self.feed.segment_start = segment_start(self._records)
         if opening.claim is None:

@@ -7,6 +7,7 @@ script) runs live on the portal's loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -168,6 +169,10 @@ class InlineClient:
             active_runs=sum(status.active_runs for status in statuses),
             queued=sum(status.queued for status in statuses),
         )
+
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """See `HostClient`. All is in this one."""
+        return {"agent": [os.getpid()]}
 
     async def records(self, thread_id: str) -> Sequence[Record]:
         """See `HostClient`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -134,6 +134,11 @@ class HostClient(Protocol):
 
     async def observe(self) -> AgentStatus:
         """The host at a glance."""
+        ...
+
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """The ids of the processes that serve the host, each on its node: "agent", "worker",
+        "dispatcher", "services"."""
         ...
 
     async def records(self, thread_id: str) -> Sequence[Record]:

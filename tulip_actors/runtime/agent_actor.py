@@ -43,6 +43,7 @@ from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
 from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.dispatch_link import Client
 from tulip_actors.runtime.failures import ask
+from tulip_actors.runtime.helpers import helpers
 from tulip_actors.runtime.pickling import pack, pack_outcome, unpack
 from tulip_actors.runtime.process_memory import settle_memory
 from tulip_actors.runtime.service_clients import ClusterBusLog, ClusterRunStore
@@ -174,6 +175,10 @@ class AgentActor:
     async def records(self, thread_id: str) -> Sequence[Record]:
         """See `HostClient`."""
         return await (await self._ready()).records(thread_id)
+
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """See `HostClient`. Those that are away at the moment are left out."""
+        return {"agent": [os.getpid()], **await helpers(self._services(), self._namespace)}
 
     async def model_trace(self) -> Sequence[object]:
         """See `HostClient`."""
@@ -309,11 +314,9 @@ class AgentActor:
         return self._services_handle
 
     def _dispatcher(self) -> Any:
-        from tulip_actors.runtime.spawn import dispatcher_actor, this_job_id
+        from tulip_actors.runtime.spawn import dispatcher_actor, dispatcher_name
 
-        node_id = _node_id()
-        name = f"tulip.dispatcher.{this_job_id()}.{node_id}"
-        return dispatcher_actor(name, self._namespace, node_id)
+        return dispatcher_actor(dispatcher_name(), self._namespace, _node_id())
 
     def _other_dispatcher(self, name: str) -> Any:
         from tulip_actors.runtime.spawn import existing_actor

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -111,6 +111,10 @@ class RayClient:
     async def observe(self) -> AgentStatus:
         """See `HostClient`."""
         return cast(AgentStatus, await portal().call(self._ask("observe")))
+
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """See `HostClient`."""
+        return cast(Mapping[str, Sequence[int]], await portal().call(self._ask("processes")))
 
     async def records(self, thread_id: str) -> Sequence[Record]:
         """See `HostClient`."""

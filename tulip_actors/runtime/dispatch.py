@@ -78,7 +78,9 @@ class DispatcherExecutor:
         return known
 
     async def cancel(self, keys: Sequence[CallKey]) -> None:
-        """See `ToolExecutor`."""
+        """See `ToolExecutor`. Those that are being adopted can only then be stopped."""
+        if self._background:
+            await asyncio.wait(self._background)
         await asyncio.gather(*(link.cancel(of_it) for link, of_it in self._parted(keys)))
 
     def release(self, keys: Sequence[CallKey]) -> None:

@@ -1,7 +1,8 @@
 """The conversation of one actor with one dispatcher.
 
 One `submit` in flight with everything buffered meanwhile, and one long poll for what happened. A
-dispatcher that dies takes its tasks with it: every open call is told lost.
+dispatcher that dies takes its tasks with it: every open call that was on its way to it is told
+lost. What was still buffered goes to the next one.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class DispatcherLink:
         self._ready: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
         self._buffer: list[ToolRequest] = []
+        self._unsure: list[ToolRequest] = []
+        self._losses = 0
         self._sending: asyncio.Task[None] | None = None
         self._open: set[CallKey] = set()
         self._waiting: set[CallKey] = set()
@@ -88,8 +91,7 @@ class DispatcherLink:
         keys = [request.key for request in requests]
         self._open.update(keys)
         self._waiting.update(keys)
-        if self._sending is None:
-            self._sending = asyncio.ensure_future(self._send())
+        self._begin_to_send()
 
     async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
         """See `ToolExecutor`."""
@@ -99,6 +101,9 @@ class DispatcherLink:
 
     async def cancel(self, keys: Sequence[CallKey]) -> None:
         """See `ToolExecutor`."""
+        unwanted = set(keys)
+        self._buffer = [request for request in self._buffer if request.key not in unwanted]
+        self._unsure = [request for request in self._unsure if request.key not in unwanted]
         if self._sending is not None:
             await asyncio.shield(self._sending)
         if self._dispatcher is None:
@@ -150,15 +155,22 @@ class DispatcherLink:
         """Take what happened to the calls, for as long as the link is open."""
         client = self._client
         while not self._closed:
+            was_there = False
             try:
                 await self.connected()
+                was_there = True
                 updates = self._dispatcher.updates.remote(client.id, client.generation)
                 batch = list(unpack_updates(cast(bytes, await ask(updates, WHAT))))
             except (ClusterError, StaleEpoch) as error:
                 self._ready = None
+                if isinstance(error, StaleEpoch) or not was_there:
+                    self._buffer = []  # nor is there another one to give it to
                 self._lose(error)
                 await asyncio.sleep(RETRY_S)
                 continue
+            if self._unsure:  # the same one is there still: known keys are taken once
+                self._buffer, self._unsure = [*self._unsure, *self._buffer], []
+                self._begin_to_send()
             for update in batch:
                 self._waiting.discard(update.key)
                 if isinstance(update, CallFinished | CallLost):
@@ -166,13 +178,21 @@ class DispatcherLink:
             if batch:
                 self._tell(batch)
 
+    def _begin_to_send(self) -> None:
+        if self._buffer and self._sending is None and not self._unsure:
+            self._sending = asyncio.ensure_future(self._send())
+
     async def _send(self) -> None:
-        """Everything there is, in messages: the dispatcher reads one while the next is made."""
-        client = self._client
+        """Everything there is, in messages: the dispatcher reads one while the next is made.
+
+        After one that failed nothing is sent until the poll has told what it was.
+        """
+        client, losses = self._client, self._losses
+        batch: list[ToolRequest] = []
         try:
             while self._buffer:
                 await self.connected()
-                batch, self._buffer = self._buffer, []
+                batch, self._buffer, losses = self._buffer, [], self._losses
                 toolsets = {} if self._knows_tools == self.incarnation else client.toolsets
                 sent = []
                 for start in range(0, len(batch), REQUESTS_PER_MESSAGE):
@@ -183,20 +203,30 @@ class DispatcherLink:
                 for ref in sent:
                     await ask(ref, WHAT)
                 self._knows_tools = self.incarnation
+                batch = []
         except (ClusterError, StaleEpoch) as error:  # the poll meets the same and says what is lost
             _log.debug("submit: %s", error)
+            if losses == self._losses:  # else they were told lost already
+                self._unsure = batch
         finally:
             self._sending = None
+            self._begin_to_send()
 
     def _lose(self, error: Exception) -> None:
-        """Open calls are lost with their dispatcher."""
-        self._buffer = []
+        """Open calls are lost with their dispatcher, but for those that it was never sent."""
+        self._unsure = []
+        self._losses += 1
+        unsent = {request.key for request in self._buffer}
         gone = not isinstance(error, StaleEpoch)
-        lost = [CallLost(key, str(error), started=True, with_executor=gone) for key in self._open]
-        self._open.clear()
-        self._waiting.clear()
+        lost = [
+            CallLost(key, str(error), started=True, with_executor=gone)
+            for key in self._open - unsent
+        ]
+        self._open &= unsent
+        self._waiting &= unsent
         if lost:
             self._tell(lost)
+        self._begin_to_send()
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(_quietly(work))

@@ -90,10 +90,6 @@ class Dispatcher:
         self._left_at_s = time.monotonic()
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def pid(self) -> int:
-        """The id of this process."""
-        return os.getpid()
-
     # agents
 
     async def hello(self, client_id: str, generation: int, max_concurrency: int | None) -> str:
@@ -141,6 +137,10 @@ class Dispatcher:
         client.seen_at_s = time.monotonic()
         taken, client.updates = client.updates, []
         return pack_updates(taken)
+
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """This process and those of its workers, on whichever node each is."""
+        return {"dispatcher": [os.getpid()], "worker": self._lanes.pids}
 
     async def status(self, keys: Sequence[CallKey]) -> Mapping[CallKey, CallStatus]:
         """See `ToolExecutor`."""

@@ -79,6 +79,12 @@ class Lanes:
         for name, content in toolsets.items():
             self._toolsets.setdefault(name, content)
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes of the workers that are up, those with the most calls first."""
+        busiest = sorted(self._workers.values(), key=lambda one: len(one.running), reverse=True)
+        return [worker.hello.pid for worker in busiest if worker.hello is not None]
+
     # Bodies, for the book
 
     def queue_of(self, request: ToolRequest) -> CallQueue:

@@ -11,7 +11,7 @@ import os
 import platform
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -72,9 +72,9 @@ class Services:
         """What this side runs."""
         return Versions.here()
 
-    async def pid(self) -> int:
-        """The id of this process."""
-        return os.getpid()
+    async def processes(self) -> Mapping[str, Sequence[int]]:
+        """This process, as who wants to kill it names it."""
+        return {"services": [os.getpid()]}
 
     async def until_gone(self) -> None:
         """Never returns: who has called this learns when this actor's process ends."""

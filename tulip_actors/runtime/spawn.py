@@ -79,6 +79,11 @@ def services_actor(namespace: str) -> Any:
     )
 
 
+def dispatcher_name() -> str:
+    """What the dispatcher of this job on this node is called."""
+    return f"tulip.dispatcher.{this_job_id()}.{this_node_id()}"
+
+
 def dispatcher_actor(name: str, namespace: str, node_id: str) -> Any:
     """A node's dispatcher for one job, made there if it is not; it ends itself when unused."""
     return (

@@ -225,7 +225,8 @@ class Coroutines:
 
     def leave(self) -> None:
         """See `Bodies`."""
-        self._loop.call_soon_threadsafe(self._left.set)
+        with contextlib.suppress(RuntimeError):  # closed: Ray has ended the task with its owner
+            self._loop.call_soon_threadsafe(self._left.set)
 
     def _begin(self, calls: Sequence[Handed]) -> None:
         for handed in calls:

@@ -1,0 +1,157 @@
+"""What an actor's side of a dispatcher does when that is killed, with one that is played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from tests.runtime.support import eventually, within
+from tulip_actors import ClusterError
+from tulip_actors.core.calls import CallKey, CallLost, CallScope, ToolRequest, ToolUpdate
+from tulip_actors.core.frozen import FrozenDict
+from tulip_actors.runtime.dispatch_link import Client, DispatcherLink
+from tulip_actors.runtime.tool_work import pack_updates, unpack_requests
+from tulip_actors.tools.decorator import tool
+
+
+@tool
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+def request(slot: int) -> ToolRequest:
+    scope = CallScope("run", "run", "agent", "agent")
+    return ToolRequest(
+        CallKey("run", 0, slot), "pay", "c", FrozenDict(), scope, "tools", pay.policy
+    )
+
+
+class Method:
+    """A method of an actor handle."""
+
+    def __init__(self, body: Callable[..., Awaitable[object]]) -> None:
+        self.body = body
+
+    def remote(self, *arguments: object) -> asyncio.Future[object]:
+        return asyncio.ensure_future(self.body(*arguments))
+
+
+class Played:
+    """A dispatcher. Its calls wait for `answers`; once it has `died` they fail."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.taken: list[int] = []
+        self.cancelled: list[int] = []
+        self.answers = asyncio.Event()
+        self.failures = 0
+        self.died = asyncio.Event()
+        self.polls = asyncio.Event()
+        for method in ("hello", "submit", "updates", "cancel", "release", "leave"):
+            setattr(self, method, Method(getattr(self, f"_{method}")))
+
+    async def _hello(self, *arguments: object) -> str:
+        return f"{self.name}@dispatcher"
+
+    async def _submit(self, id: str, generation: int, requests: bytes, tools: object) -> None:
+        self.taken += [one.key.slot for one in unpack_requests(requests)]
+        waits = [asyncio.ensure_future(one.wait()) for one in (self.answers, self.died)]
+        await asyncio.wait(waits, return_when="FIRST_COMPLETED")
+        if self.died.is_set() or self.failures:
+            self.failures -= 1
+            raise ConnectionError("reset")
+
+    async def _updates(self, *arguments: object) -> bytes:
+        waits = [asyncio.ensure_future(one.wait()) for one in (self.polls, self.died)]
+        await asyncio.wait(waits, return_when="FIRST_COMPLETED")
+        if self.died.is_set():
+            raise ConnectionError("reset")
+        self.polls.clear()
+        return pack_updates([])
+
+    async def _cancel(self, keys: Sequence[CallKey]) -> None:
+        self.cancelled += [key.slot for key in keys]
+
+    async def _release(self, keys: bytes) -> None: ...
+
+    async def _leave(self, *arguments: object) -> None: ...
+
+
+class Talk:
+    """A link, the dispatchers it finds one after the other, and what it told."""
+
+    def __init__(self, *dispatchers: Played) -> None:
+        self.told: list[ToolUpdate] = []
+        tools: Mapping[str, bytes] = {"tools": b""}
+        self.present: list[Any] = list(dispatchers)
+        self.link = DispatcherLink(
+            Client("agent", 1, tools), lambda: self.present[0], self.told.extend
+        )
+
+    @property
+    def lost(self) -> list[int]:
+        return [update.key.slot for update in self.told if isinstance(update, CallLost)]
+
+
+async def test_calls_that_were_never_sent_go_to_the_next_dispatcher() -> None:
+    """Only those on their way may have begun: the others are not said to have."""
+    one, two = Played("one"), Played("two")
+    talk = Talk(one, two)
+    talk.link.submit([request(0)])
+    await eventually(lambda: one.taken == [0], "the first is on its way")
+    talk.link.submit([request(1), request(2)])
+    talk.present.pop(0)
+    two.answers.set()
+    one.died.set()
+    await eventually(lambda: two.taken == [1, 2], "the others are sent")
+    assert talk.lost == [0]
+    assert one.taken == [0]
+    await within(talk.link.close())
+
+
+async def test_f51_a_message_that_failed_is_sent_again_to_a_dispatcher_that_is_still_there() -> (
+    None
+):
+    one = Played("one")
+    one.failures = 1
+    one.answers.set()
+    talk = Talk(one)
+    talk.link.submit([request(0)])
+    await eventually(lambda: one.failures == 0, "the message has failed")
+    talk.link.submit([request(1)])
+    one.polls.set()
+    await eventually(lambda: one.taken == [0, 0, 1], "all are sent; it takes known keys once")
+    assert talk.lost == []
+    await within(talk.link.close())
+
+
+async def test_f51_calls_end_when_there_is_no_other_dispatcher() -> None:
+    one = Played("one")
+    talk = Talk(one)
+    talk.link.submit([request(0)])
+    await eventually(lambda: one.taken == [0], "the first is on its way")
+    talk.link.submit([request(1)])
+
+    async def refuses(*arguments: object) -> str:
+        raise ClusterError("no node has room")
+
+    one.hello = Method(refuses)  # type: ignore[attr-defined]
+    one.died.set()
+    await eventually(lambda: talk.lost == [0, 1], "both are told lost")
+    await within(talk.link.close())
+
+
+async def test_a_call_that_is_cancelled_before_it_was_sent_is_never_sent() -> None:
+    one = Played("one")
+    talk = Talk(one)
+    talk.link.submit([request(0)])
+    await eventually(lambda: one.taken == [0], "the first is on its way")
+    talk.link.submit([request(1), request(2)])
+    cancelling = asyncio.ensure_future(talk.link.cancel([request(1).key]))
+    await asyncio.sleep(0)
+    one.answers.set()
+    await within(cancelling)
+    assert one.taken == [0, 2]
+    await within(talk.link.close())
