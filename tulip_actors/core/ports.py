@@ -501,6 +501,13 @@ class RecordedRunnable(Runnable[ResultT_co], Protocol[ResultT_co]):
     """A Runnable that folds its run's records: it goes on from them, where any other is conducted
     again from its start."""
 
+    def check(self, thread: Sequence[Record]) -> None:
+        """Whether it can go on with the newest run of a thread; asked before that is taken up.
+
+        Raises `ToolChanged` when it cannot.
+        """
+        ...
+
     async def recall(self, ctx: RunContext) -> ResultT_co:
         """The result of a run that has ended, from its records; nothing is done again."""
         ...

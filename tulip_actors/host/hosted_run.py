@@ -75,8 +75,8 @@ class HostedRun:
     """A run's context. Made by `RunHost`, which also ends it.
 
     `deliver` hands an update of the executor to whoever made the call. `has_ended` once it is clear
-    that the run was over before. `folds` tells whether what is conducted goes on from its records,
-    or does all again; `owner` is the name under which another incarnation of the host held the
+    that the run was over before. `recorded` is what is conducted, if that goes on from its records
+    and does not all again; `owner` is the name under which another incarnation of the host held the
     thread. A run that `must_exist` is not begun, unless it is `offered` by whoever started it.
     `is_new` is false for a segment of a run that was there before.
     """
@@ -91,7 +91,7 @@ class HostedRun:
         lines: ThreadLines,
         probation: Probation,
         *,
-        folds: bool = True,
+        recorded: RecordedRunnable[object] | None = None,
         owner: str | None = None,
         must_exist: bool = False,
     ) -> None:
@@ -104,7 +104,7 @@ class HostedRun:
         self.feed = Feed()
         self.cancel_requested = False
         self.has_ended = False
-        self._folds = folds
+        self._recorded = recorded
         self._owner = owner
         self.offered = None if must_exist else request
         self.is_new = not request.continued and request.answer is None
@@ -394,7 +394,7 @@ class HostedRun:
         self._began_s -= seconds_since_start(self._records, self.clock.now())
         earlier = await self.thread_records()
         iteration = standing([*earlier, *self._records]).state.iteration
-        if not self._folds:
+        if self._recorded is None:
             self._told = Told(opening.events)
         self._told_calls = ToldCalls(opening.events)
         self.record(Recovered(*self.stamp()))
@@ -418,7 +418,8 @@ class HostedRun:
 
     async def _opening(self) -> Opening:
         ports, request = self._ports, self.request
-        opener = Opener(ports.store, self.agent_id, ports.lease_s)
+        check = None if self._recorded is None else self._recorded.check
+        opener = Opener(ports.store, self.agent_id, ports.lease_s, check)
         if request.answer is not None:
             return await opener.answered(request, request.answer, self._acquired)
         if request.continued:

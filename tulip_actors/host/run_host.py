@@ -86,6 +86,10 @@ class RunHost:
             return self._ended[run_id][0]
         return self._begin(RunRequest(run_id, run_id, "", continued=True), must_exist=True).feed
 
+    def has(self, run_id: str) -> bool:
+        """Whether the run is under way here, or has ended here not long ago."""
+        return run_id in self._active or run_id in self._ended
+
     def take_up(self, held: Sequence[tuple[str, str]]) -> Sequence[str]:
         """Go on with the runs that another incarnation of this host has left: the threads they
         hold, and as whom (`RunStore.held_by`). Returns their ids."""
@@ -102,7 +106,7 @@ class RunHost:
     ) -> HostedRun:
         if self._stopping:
             raise self._is_stopping()
-        if self._placed is not None:
+        if self._placed is not None and not request.continued:
             self._placed(request.run_id)
         if not self._background:
             self._background = [asyncio.ensure_future(self._renew_leases())]
@@ -119,7 +123,7 @@ class RunHost:
             self._publisher,
             self._lines,
             self._probation,
-            folds=isinstance(self.runnable, RecordedRunnable),
+            recorded=self.runnable if isinstance(self.runnable, RecordedRunnable) else None,
             owner=owner,
             must_exist=must_exist,
         )
@@ -225,6 +229,8 @@ class RunHost:
         failure: BaseException | None = None
         try:
             await run.begin()
+            if self._placed is not None and run.request.continued:
+                self._placed(run.run_id)  # one that cannot be taken up here is not found here
             if run.has_ended:
                 await self._recall(run)
                 return
