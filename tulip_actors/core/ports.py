@@ -35,6 +35,7 @@ from tulip_actors.core.events import ModelChunkEvent, TerminateEvent, ToolStartE
 from tulip_actors.core.frozen import Json
 from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.messages import Message
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import ModelResponse, Record, RunRequest
 from tulip_actors.core.state import ToolExecution
 
@@ -190,6 +191,10 @@ class RunStore(Protocol):
     async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
         """The threads that runs of this host have acquired and not released, each with its owner:
         what a host that died has left. A lease that has run out does not end that."""
+        ...
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """Every run that has records here, in no order."""
         ...
 
     async def delete(self, thread_id: str) -> bool:
