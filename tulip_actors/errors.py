@@ -20,6 +20,7 @@
     │   ├── RunNotFound
     │   ├── RunCancelled
     │   ├── RunLost               the process that hosted it is gone
+    │   ├── ToolChanged           a call under way is of a tool that is another now, or gone
     │   ├── InterruptNotPending   nothing asks that question (any more)
     │   ├── NotSerialisable       a value cannot be stored (`path`)
     │   ├── StoreUnavailable      where the records are kept cannot be used now
@@ -188,6 +189,15 @@ class RunLost(RunError):
     """The process that hosted the run is gone and nothing took it over."""
 
     code = "run_lost"
+
+
+class ToolChanged(RunError):
+    """A call of the run is not over, and its tool takes other arguments now, or is gone.
+
+    Nothing was executed and nothing changed: with the tool as it was the run goes on.
+    """
+
+    code = "tool_changed"
 
 
 class NotSerialisable(RunError, TypeError):

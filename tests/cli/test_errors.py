@@ -54,7 +54,8 @@ def test_the_version_is_printed(cli):
 def test_without_a_command_the_help_names_them(here):
     done = here.run()
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("run", "ps", "events"))
+    commands = ("run", "ps", "events", "runs", "cancel", "resume", "drain")
+    assert all(name in done.stdout for name in commands)
 
 
 def test_a_file_that_is_not_there_is_refused(here):
@@ -101,7 +102,11 @@ def test_a_folder_for_the_output_that_is_a_file_is_refused(here, project):
     says(here.run("run", AUDIT, project, "--out", "taken"), 2, "--out taken")
 
 
-@pytest.mark.parametrize("command", [["run", AUDIT], ["ps"], ["events"]], ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    "command",
+    [["run", AUDIT], ["ps"], ["events"], ["runs"], ["cancel", "run_1"], ["drain", "agent_1"]],
+    ids=lambda command: command[0],
+)
 def test_a_wrong_cluster_address_is_told_at_once(cli, command):
     done = cli.run(*command, "--address", "127.0.0.1:9")
     says(done, 2, "127.0.0.1:9", "RAY_ADDRESS")

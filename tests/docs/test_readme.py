@@ -20,6 +20,7 @@ EXPECTED = {
     3: '"time_difference":"+9.0h"',
     4: "I may not do that. ['Error: delete was not called: only files below scratch/",
     5: "True {'pricing': '40.00', 'policy': 'Returns within 30 days.'}",
+    6: "Paid.",
 }
 
 

@@ -589,3 +589,29 @@ async def test_a_reader_keeps_no_run_off_a_thread(tmp_path: Path) -> None:
     state = await reading
     assert state is not None
     assert list(state.messages) == list(run.ok.messages)
+
+
+async def test_f17_a_caller_that_attaches_with_its_cursor_gets_the_rest_and_no_more(
+    tmp_path: Path,
+) -> None:
+    agent = inline([("add", {"a": 1, "b": 2})], "three", checkpointer=FileCheckpointer(tmp_path))
+    handle = agent.start("go")
+    events = handle.events()
+    first = [await anext(events), await anext(events)]
+    await handle.result()
+    rest = [event async for event in agent.attach(handle.run_id, after=handle.cursor).events()]
+    whole = [event async for event in agent.attach(handle.run_id).events()]
+    assert [*first, *rest] == whole
+
+
+async def test_f17_another_agent_on_the_store_has_the_events_of_a_run_that_ended(
+    tmp_path: Path,
+) -> None:
+    agent = inline([("add", {"a": 1, "b": 2})], "three", checkpointer=FileCheckpointer(tmp_path))
+    handle = agent.start("go")
+    told = [event async for event in handle.events()]
+    run_id = handle.run_id
+    del agent, handle
+    another = inline(checkpointer=FileCheckpointer(tmp_path))
+    again = [event async for event in another.attach(run_id).events()]
+    assert [event.model_dump() for event in again] == [event.model_dump() for event in told]

@@ -22,7 +22,7 @@ def test_a_valid_history_is_sent_as_it_is():
     assert valid_history(history) == history
 
 
-def test_f18_a_call_without_a_result_is_closed_in_neutral_words():
+def test_f18_f20_a_call_without_a_result_is_closed_in_neutral_words():
     closed = valid_history([turn("a", "b"), result("b")])[1]
     assert (closed.tool_call_id, closed.content, closed.is_error) == ("a", UNAVAILABLE, True)
     assert "effect may have happened" in UNAVAILABLE

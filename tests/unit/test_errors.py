@@ -46,6 +46,7 @@ CODES = {
     "RunLost": "run_lost",
     "NotSerialisable": "not_serialisable",
     "InterruptNotPending": "interrupt_not_pending",
+    "ToolChanged": "tool_changed",
     "StoreUnavailable": "store_unavailable",
     "StaleEpoch": "stale_epoch",
     "ThreadBusy": "thread_busy",

@@ -28,6 +28,7 @@ from tulip_actors import (
 from tulip_actors.core.bus import BusQuery, EventBatch
 from tulip_actors.core.codec import unpack_event
 from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import Record, RunEnded, RunRequest, RunStarted
 from tulip_actors.host import publisher as publisher_module
 from tulip_actors.host.bus import MemoryBusLog
@@ -101,6 +102,9 @@ class Gate:
 
     async def find(self, run_id: str) -> str | None:
         return await self.inner.find(run_id)
+
+    async def runs(self) -> Sequence[StoredRun]:
+        return await self.inner.runs()
 
     async def delete(self, thread_id: str) -> bool:
         return await self.inner.delete(thread_id)

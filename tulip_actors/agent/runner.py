@@ -157,7 +157,7 @@ class Runner(ABC, Generic[ResultT]):
         as "interrupted".
         Raises `InterruptNotPending` for a wrong or answered id, which changes nothing.
         """
-        answer = _checked_answer(response, interrupt_id, thread_id)
+        answer = checked_answer(response, interrupt_id, thread_id)
 
         async def start() -> RunHandle[ResultT]:
             return self.begin(await self._answer(answer, thread_id))
@@ -168,7 +168,7 @@ class Runner(ABC, Generic[ResultT]):
         self, response: object, interrupt_id: str | None = None, thread_id: str | None = None
     ) -> ResultT:
         """`resume` to the end of the segment: its result."""
-        answer = _checked_answer(response, interrupt_id, thread_id)
+        answer = checked_answer(response, interrupt_id, thread_id)
         return await self.result_of(await self._answer(answer, thread_id))
 
     def resume_sync(
@@ -328,7 +328,8 @@ def checked_id(name: str, id: str | None) -> None:
     freeze(id, name)
 
 
-def _checked_answer(response: object, interrupt_id: str | None, thread_id: str | None) -> Answer:
+def checked_answer(response: object, interrupt_id: str | None, thread_id: str | None) -> Answer:
+    """An answer with an id of its own. Raises `ConfigError` and `NotSerialisable`."""
     checked_id("interrupt_id", interrupt_id)
     checked_id("thread_id", thread_id)
     return Answer(freeze(response, "response"), interrupt_id, RandomIds().new("answer"))

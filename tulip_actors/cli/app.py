@@ -114,6 +114,82 @@ def events(
     _exit_with(lambda: show_events(options))
 
 
+@app.command()
+def runs(
+    address: Address = None,
+    namespace: Namespace = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Look into a store, without a cluster: sqlite:///runs.db, file:///DIR."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+) -> None:
+    """List the runs on a running cluster, or those of a store, the newest last.
+
+    "left" is a run that has not ended and that nobody conducts: attach to it, and it goes on.
+    """
+    from tulip_actors.cli.runs import Where, show_runs
+
+    _exit_with(lambda: show_runs(Where.of(address, namespace), store, as_json=json))
+
+
+@app.command()
+def cancel(
+    run_id: Annotated[str, typer.Argument(metavar="RUN_ID")],
+    now: Annotated[bool, typer.Option("--now", help="At once, not at its next turn.")] = False,
+    address: Address = None,
+    namespace: Namespace = None,
+) -> None:
+    """Stop a run."""
+    from tulip_actors.cli.runs import Where
+    from tulip_actors.cli.runs import cancel as cancel_it
+
+    where = Where.of(address, namespace)
+    _exit_with(lambda: cancel_it(where, run_id, at_once=now, say=typer.echo))
+
+
+@app.command()
+def resume(
+    run_id: Annotated[str, typer.Argument(metavar="RUN_ID")],
+    response: Annotated[str, typer.Argument(help="JSON; what is no JSON is text.")],
+    interrupt: Annotated[
+        str | None, typer.Option(help="Which question; needed when several are open.")
+    ] = None,
+    address: Address = None,
+    namespace: Namespace = None,
+    json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
+) -> None:
+    """Answer a run that waits for it, and show how it goes on.
+
+    Ends with 0 when the run does, or asks the next question; with 1 when it fails. Ctrl-C ends the
+    showing, not the run.
+    """
+    from tulip_actors.cli.runs import Reply, Where
+    from tulip_actors.cli.runs import resume as resume_it
+
+    where, reply = Where.of(address, namespace), Reply(run_id, response, interrupt)
+    _exit_with(lambda: resume_it(where, reply, as_json=json))
+
+
+@app.command()
+def drain(
+    agent_id: Annotated[str, typer.Argument(metavar="AGENT_ID")],
+    seconds: Annotated[float, typer.Option(min=0, help="How long its runs may go on.")] = 30,
+    address: Address = None,
+    namespace: Namespace = None,
+) -> None:
+    """End an agent without ending its runs.
+
+    It takes no new ones; those that have not ended in time are left as they are stored, and go on
+    where an agent with the same store attaches to them.
+    """
+    from tulip_actors.cli.runs import Where
+    from tulip_actors.cli.runs import drain as drain_it
+
+    where = Where.of(address, namespace)
+    _exit_with(lambda: drain_it(where, agent_id, seconds, typer.echo))
+
+
 def _exit_with(command: Callable[[], int]) -> NoReturn:
     """Run a command; its errors become a line on standard error and an exit code."""
     try:

@@ -89,7 +89,7 @@ def show_events(options: EventOptions) -> int:
     if unknown:
         raise ConfigError(f"--type {unknown[0]} is none of: {', '.join(known)}")
     bus = EventBus.connect(options.address, runtime="ray", namespace=options.namespace)
-    show = _print_json if options.json else ConsoleHandler().handle
+    show = print_json if options.json else ConsoleHandler().handle
     try:
         asyncio.run(_follow(bus, options, show))
     except KeyboardInterrupt:
@@ -115,7 +115,8 @@ async def _follow(bus: EventBus, options: EventOptions, show: Callable[[TulipEve
             after = lag.cursor
 
 
-def _print_json(event: TulipEvent) -> None:
+def print_json(event: TulipEvent) -> None:
+    """One line for an event."""
     sys.stdout.write(event.model_dump_json() + "\n")
     sys.stdout.flush()
 

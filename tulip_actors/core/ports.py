@@ -35,6 +35,7 @@ from tulip_actors.core.events import ModelChunkEvent, TerminateEvent, ToolStartE
 from tulip_actors.core.frozen import Json
 from tulip_actors.core.grounding import GroundingResult
 from tulip_actors.core.messages import Message
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import ModelResponse, Record, RunRequest
 from tulip_actors.core.state import ToolExecution
 
@@ -190,6 +191,10 @@ class RunStore(Protocol):
     async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
         """The threads that runs of this host have acquired and not released, each with its owner:
         what a host that died has left. A lease that has run out does not end that."""
+        ...
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """Every run that has records here, in no order."""
         ...
 
     async def delete(self, thread_id: str) -> bool:
@@ -500,6 +505,13 @@ class Runnable(Protocol[ResultT_co]):
 class RecordedRunnable(Runnable[ResultT_co], Protocol[ResultT_co]):
     """A Runnable that folds its run's records: it goes on from them, where any other is conducted
     again from its start."""
+
+    def check(self, thread: Sequence[Record]) -> None:
+        """Whether it can go on with the newest run of a thread; asked before that is taken up.
+
+        Raises `ToolChanged` when it cannot.
+        """
+        ...
 
     async def recall(self, ctx: RunContext) -> ResultT_co:
         """The result of a run that has ended, from its records; nothing is done again."""

@@ -160,12 +160,14 @@ class ModelTurn:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A call that is about to be made."""
+    """A call that is about to be made. `schema_hash` is its tool's, as of then; empty where an
+    earlier release wrote it."""
 
     key: CallKey
     tool_name: str
     tool_call_id: str
     arguments: JsonObject
+    schema_hash: str = ""
 
 
 @quick_init

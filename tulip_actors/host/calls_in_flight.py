@@ -32,6 +32,12 @@ class CallsInFlight:
         self.executor = executor
         self.followed: dict[CallKey, MadeCalls] = {}
 
+    def give_way(self) -> None:
+        """Leave the calls as they are: what becomes of them is not ours to hear, nor to stop."""
+        for made in self.followed.values():
+            made.give_way()
+        self.followed = {}
+
     def deliver(self, update: ToolUpdate) -> None:
         """Hand an update of the executor to whoever made the call, but for the start mark."""
         if isinstance(update, CallStarted):
@@ -66,6 +72,12 @@ class MadeCalls:
         self._pending = set(self._keys)
         self._updates: deque[ToolUpdate] = deque()
         self._waiting: asyncio.Future[None] | None = None
+        self._gave_way = False
+
+    def give_way(self) -> None:
+        """Tell no more, and wait for ever, so that nothing is released that was not recorded."""
+        self._gave_way = True
+        self._updates.clear()
 
     def put(self, update: ToolUpdate) -> None:
         """Take what happened to one of the calls, or to a child of one."""
@@ -91,6 +103,8 @@ class MadeCalls:
         return self
 
     async def __anext__(self) -> ToolUpdate:
+        if self._gave_way:
+            await asyncio.Event().wait()
         while self._pending:
             while not self._updates:
                 self._waiting = asyncio.get_running_loop().create_future()
@@ -110,6 +124,8 @@ class MadeCalls:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._gave_way:
+            return
         for key in self._keys:
             self._calls.followed.pop(key, None)
         executor = self._calls.executor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -31,6 +32,7 @@ from tulip_actors.core.events import (
 from tulip_actors.core.frozen import EMPTY, Json
 from tulip_actors.core.messages import Message
 from tulip_actors.core.ports import ChatModel, Clock, RecordedRunnable, Runnable, RunStarter
+from tulip_actors.core.run_info import RunInfo, RunState
 from tulip_actors.core.runs import (
     Answered,
     ModelResponse,
@@ -49,6 +51,7 @@ from tulip_actors.errors import (
     RunError,
     RunLost,
     RunNotFound,
+    TulipError,
 )
 from tulip_actors.host.calls_in_flight import CallsInFlight, MadeCalls
 from tulip_actors.host.feed import Feed
@@ -75,8 +78,8 @@ class HostedRun:
     """A run's context. Made by `RunHost`, which also ends it.
 
     `deliver` hands an update of the executor to whoever made the call. `has_ended` once it is clear
-    that the run was over before. `folds` tells whether what is conducted goes on from its records,
-    or does all again; `owner` is the name under which another incarnation of the host held the
+    that the run was over before. `recorded` is what is conducted, if that goes on from its records
+    and does not all again; `owner` is the name under which another incarnation of the host held the
     thread. A run that `must_exist` is not begun, unless it is `offered` by whoever started it.
     `is_new` is false for a segment of a run that was there before.
     """
@@ -91,7 +94,7 @@ class HostedRun:
         lines: ThreadLines,
         probation: Probation,
         *,
-        folds: bool = True,
+        recorded: RecordedRunnable[object] | None = None,
         owner: str | None = None,
         must_exist: bool = False,
     ) -> None:
@@ -104,7 +107,8 @@ class HostedRun:
         self.feed = Feed()
         self.cancel_requested = False
         self.has_ended = False
-        self._folds = folds
+        self.gave_way = False
+        self._recorded = recorded
         self._owner = owner
         self.offered = None if must_exist else request
         self.is_new = not request.continued and request.answer is None
@@ -124,6 +128,10 @@ class HostedRun:
         self._new_metadata: dict[str, Json] = {}
         self._watchers = Watchers()
         self._began_s = ports.clock.monotonic_s()
+        self._name = name
+        self._since = ports.clock.now()
+        self._recoveries = 0
+        self._stop_reason: str | None = None
         self.responses_recorded = 0
         self._calls = CallsInFlight(ports.executor)
         self.deliver = self._calls.deliver
@@ -174,8 +182,28 @@ class HostedRun:
         else:
             self._loop.call_soon_threadsafe(self._emit, event)
 
+    def seen(self) -> RunInfo:
+        """The run at a glance; from any thread."""
+        if self._stop_reason is not None:
+            waits = self._stop_reason == RunState.INTERRUPTED
+            state = RunState.INTERRUPTED if waits else RunState.ENDED
+        else:
+            state = RunState.RUNNING if self.begun else RunState.QUEUED
+        return RunInfo(
+            run_id=self.run_id,
+            thread_id=self.thread_id,
+            agent=self._name,
+            agent_id=self.agent_id,
+            state=state,
+            since=self._since,
+            recoveries=self._recoveries,
+            stop_reason=self._stop_reason,
+        )
+
     def terminate(self, event: TerminateEvent) -> None:
         """See `RunContext`."""
+        if not self._sink.terminated:
+            self._stop_reason, self._since = event.stop_reason, self.clock.now()
         self._emit(event)
 
     def _emit(self, event: TulipEvent) -> None:
@@ -347,6 +375,7 @@ class HostedRun:
         opening = await self._opening()
         request = self.request = opening.request
         self._records = list(opening.records)
+        self._recoveries = sum(isinstance(one, Recovered) for one in self._records)
         self.responses_recorded = sum(isinstance(one, ModelTurn) for one in self._records)
         if self._records:
             is_kept = request.continued and self._ports.store.keeps_events
@@ -363,7 +392,10 @@ class HostedRun:
                     run_id=self.run_id,
                 )
             self.has_ended = self._sink.terminated = True
+            ended = next(one for one in reversed(self._records) if isinstance(one, RunEnded))
+            self._stop_reason, self._since = ended.stop_reason, ended.at
             return
+        self._since = self.clock.now()
         self._began_s = self.clock.monotonic_s()  # a wait counts for no budget
         self._writer = RecordWriter(
             self._ports.store,
@@ -399,9 +431,10 @@ class HostedRun:
         self._began_s -= seconds_since_start(self._records, self.clock.now())
         earlier = await self.thread_records()
         iteration = standing([*earlier, *self._records]).state.iteration
-        if not self._folds:
+        if self._recorded is None:
             self._told = Told(opening.events)
         self._told_calls = ToldCalls(opening.events)
+        self._recoveries += 1
         self.record(Recovered(*self.stamp()))
         self._known = len(self._records)
         self.emit(
@@ -424,7 +457,8 @@ class HostedRun:
 
     async def _opening(self) -> Opening:
         ports, request = self._ports, self.request
-        opener = Opener(ports.store, self.agent_id, ports.lease_s)
+        check = None if self._recorded is None else self._recorded.check
+        opener = Opener(ports.store, self.agent_id, ports.lease_s, check)
         if request.answer is not None:
             return await opener.answered(request, request.answer, self._acquired)
         if request.continued:
@@ -544,9 +578,22 @@ class HostedRun:
         await self._sink.finish()
         return problem
 
-    def give_way(self) -> None:
-        """The process ends, and another one is to go on with the run: nothing more is written."""
+    async def give_way(self, told: RunError | None) -> None:
+        """The process ends, and another one is to go on with the run, from what is stored.
+
+        Nothing more is recorded, told or begun here, and calls under way are neither stopped nor
+        released. Who follows the run is `told` so, if nobody comes back to this host.
+        """
+        self.gave_way = True
+        self._sink.take_no_more()
+        self._calls.give_way()
+        if self._writer is not None:
+            with contextlib.suppress(TulipError, OSError, TimeoutError):  # then the lease runs out
+                async with asyncio.timeout(STORE_END_S):
+                    await self._writer.give_way()
         self._sink.abandon()
+        if told is not None:
+            self.feed.close(error=told)
 
     async def renew(self) -> None:
         """Keep the thread's lease, if there is one yet."""

@@ -124,8 +124,9 @@ class InlineClient:
         return self._host(asyncio.get_running_loop()).start(request)
 
     def has(self, run_id: str) -> bool:
-        """Whether the run was begun here."""
-        return run_id in self._loop_of_run
+        """Whether the run is under way here, or has ended here not long ago."""
+        host = self._hosts.get(self._loop_of_run[run_id]) if run_id in self._loop_of_run else None
+        return host is not None and host.has(run_id)
 
     def follow(self, run_id: str) -> Feed:
         """See `HostClient`. A run of another process is taken up here from its records."""

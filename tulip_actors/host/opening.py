@@ -50,11 +50,13 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """Opens segments of one host's runs."""
+    """Opens segments of one host's runs. `check` is asked whether a run can go on as its thread's
+    records have it; if it raises, nothing was changed."""
 
     store: RunStore
     host_id: str
     lease_s: float
+    check: Callable[[Sequence[Record]], None] | None = None
 
     async def fresh(self, request: RunRequest, acquire: Acquire) -> Opening:
         """A run that has no records yet. Raises `ThreadBusy`."""
@@ -62,7 +64,8 @@ class Opener:
         return Opening(request, claim, await acquire(claim, request.on_busy))
 
     async def answered(self, request: RunRequest, answer: Answer, acquire: Acquire) -> Opening:
-        """A paused run that goes on. Raises `RunNotFound`, `InterruptNotPending`, `ThreadBusy`."""
+        """A paused run that goes on. Raises `RunNotFound`, `InterruptNotPending`, `ThreadBusy`,
+        and what `check` raises."""
         run_id = request.run_id
         thread_id = await self.store.find(run_id) or request.thread_id
         started, own = taken_up(await self.store.read(thread_id), run_id)
@@ -73,8 +76,10 @@ class Opener:
         claim = self._claim(started.thread_id, f"{run_id}/{answer.id}")
         epoch = await acquire(claim, started.on_busy)
         try:  # another run may have answered meanwhile
-            _, own = taken_up(await self.store.read(thread_id), run_id)
+            thread = await self.store.read(thread_id)
+            _, own = taken_up(thread, run_id)
             question = pending_interrupt(own, answer, run_id)
+            self._check(thread)
         except BaseException:
             await self.store.release(claim.thread_id, epoch)
             raise
@@ -86,7 +91,7 @@ class Opener:
         """A run whose process ended, from its records; None for a run without any.
 
         `owner` is the name under which it held its thread, where that is known. Raises `RunLost`
-        when a later run has used the thread meanwhile.
+        when a later run has used the thread meanwhile, and what `check` raises.
         """
         thread_id = await self.store.find(run_id)
         if thread_id is None:
@@ -99,11 +104,13 @@ class Opener:
             events = await self.store.events_of(run_id)
             return Opening(replace(started, continued=True), None, 0, own, events)
         _check_newest(thread, started)
+        self._check(thread)  # before it is taken from whoever had it
         claim = self._claim(thread_id, owner or run_id)
         epoch = await acquire(claim, started.on_busy)
         try:  # an older incarnation may have written up to now
             thread = await self.store.read(thread_id)
             _check_newest(thread, started)
+            self._check(thread)
             events = await self.store.events_of(run_id)
         except BaseException:
             await self.store.release(thread_id, epoch)
@@ -111,6 +118,10 @@ class Opener:
         _, own = _own(thread, run_id)
         goes_on = replace(started, answer=_last_answer(own), continued=True)
         return Opening(goes_on, claim, epoch, own, events)
+
+    def _check(self, thread: Sequence[Record]) -> None:
+        if self.check is not None:
+            self.check(thread)
 
     def _claim(self, thread_id: str, owner: str) -> Claim:
         return Claim(thread_id, owner, self.host_id, self.lease_s)

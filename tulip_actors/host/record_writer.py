@@ -63,6 +63,7 @@ class RecordWriter:
         self._events: list[Emitted] = []
         self._writing: asyncio.Task[None] | None = None
         self._is_due = False
+        self._gave_way = False
         self.failure: Exception | None = None
         self.taken = 0
         self.written = 0
@@ -80,6 +81,8 @@ class RecordWriter:
 
     def add(self, records: tuple[Record, ...]) -> None:
         """Take records; the write begins by itself."""
+        if self._gave_way:
+            return
         self.taken += len(records)
         if self.failure is not None:
             return
@@ -91,6 +94,8 @@ class RecordWriter:
 
     def add_event(self, event: Emitted) -> None:
         """Take an event, for a store that keeps them."""
+        if self._gave_way:
+            return
         self.taken += 1
         if self.failure is None:
             self._events.append(event)
@@ -98,6 +103,11 @@ class RecordWriter:
 
     async def durable(self) -> None:
         """Wait until everything taken is stored. Raises what the store raised."""
+        await self._settled()
+        if self._gave_way:
+            await asyncio.Event().wait()
+
+    async def _settled(self) -> None:
         self._flush()
         while self._writing is not None:
             await asyncio.shield(self._writing)
@@ -106,6 +116,8 @@ class RecordWriter:
 
     async def renew(self) -> None:
         """Keep the lease; a store that has forgotten the thread is given it again."""
+        if self._gave_way:
+            return
         try:
             await self._store.renew(self._claim.thread_id, self.epoch, self._claim.lease_s)
         except ThreadForgotten:
@@ -114,8 +126,20 @@ class RecordWriter:
                 self._writing = asyncio.ensure_future(self._write(anew=True))
             await self.durable()
 
+    async def give_way(self) -> None:
+        """Store what was taken, take no more, and let the thread be had at once.
+
+        It is not given back: who looks for what this host has left finds it. Whoever waits for more
+        to be durable waits for ever, so no effect begins any more.
+        """
+        self._gave_way = True
+        await self._settled()
+        await self._store.renew(self._claim.thread_id, self.epoch, 0.0)
+
     async def release(self) -> None:
         """Give the thread back."""
+        if self._gave_way:
+            return
         await self._store.release(self._claim.thread_id, self.epoch)
 
     def _begin(self) -> None:

@@ -12,11 +12,12 @@ from tulip_actors.core.calls import ToolUpdate
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.events import AgentRestartedEvent, EventSource, TerminateEvent
 from tulip_actors.core.ports import DirectExecutor, RecordedRunnable, Runnable, RunResult
+from tulip_actors.core.run_info import RunInfo
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.core.termination import STOP_REASONS
-from tulip_actors.errors import RunCancelled, RunError, TulipError
+from tulip_actors.errors import RunCancelled, RunError, RunLost, TulipError
 from tulip_actors.host.feed import Feed
-from tulip_actors.host.hosted_run import HostedRun
+from tulip_actors.host.hosted_run import STORE_END_S, HostedRun
 from tulip_actors.host.ports import AgentStatus, HostPorts
 from tulip_actors.host.probation import Probation
 from tulip_actors.host.publisher import Publisher
@@ -55,7 +56,7 @@ class RunHost:
         self._probation = Probation(ports.clock)
         self._active: dict[str, tuple[HostedRun, asyncio.Task[None]]] = {}
         self._later: dict[str, deque[HostedRun]] = {}
-        self._ended: OrderedDict[str, tuple[Feed, int]] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[Feed, int, RunInfo]] = OrderedDict()
         self._ended_bytes = 0
         self._forgotten: OrderedDict[str, None] = OrderedDict()
         self._background: list[asyncio.Task[None]] = []
@@ -92,6 +93,10 @@ class RunHost:
         first = feed.peek(0)[:1]
         return not self._ports.store.keeps_events or not first or first[0].seq == 0
 
+    def has(self, run_id: str) -> bool:
+        """Whether the run is under way here, or has ended here not long ago."""
+        return run_id in self._active or run_id in self._ended
+
     def take_up(self, held: Sequence[tuple[str, str]]) -> Sequence[str]:
         """Go on with the runs that another incarnation of this host has left: the threads they
         hold, and as whom (`RunStore.held_by`). Returns their ids."""
@@ -108,7 +113,7 @@ class RunHost:
     ) -> HostedRun:
         if self._stopping:
             raise self._is_stopping()
-        if self._placed is not None:
+        if self._placed is not None and not request.continued:
             self._placed(request.run_id)
         if not self._background:
             self._background = [asyncio.ensure_future(self._renew_leases())]
@@ -125,7 +130,7 @@ class RunHost:
             self._publisher,
             self._lines,
             self._probation,
-            folds=isinstance(self.runnable, RecordedRunnable),
+            recorded=self.runnable if isinstance(self.runnable, RecordedRunnable) else None,
             owner=owner,
             must_exist=must_exist,
         )
@@ -182,9 +187,46 @@ class RunHost:
             queued=self._queued(),
         )
 
+    def runs(self) -> Sequence[RunInfo]:
+        """The runs that are here, and those that ended here not long ago; from any thread."""
+        seen = {info.run_id: info for _, _, info in list(self._ended.values())}
+        seen.update((run.run_id, run.seen()) for run, _ in list(self._active.values()))
+        return list(seen.values())
+
     async def records(self, thread_id: str) -> Sequence[Record]:
         """What is stored of a thread."""
         return await self._ports.store.read(thread_id)
+
+    async def drain(self, drain_s: float, *, comes_back: bool) -> Sequence[str]:
+        """Take no new run, let running ones end for up to `drain_s`, and leave the rest.
+
+        What is left can be taken up at once, by another process or this host's next incarnation;
+        runs that have not begun are cancelled. Unless the host `comes_back`, whoever follows a run
+        that is left is told. To be called before the process ends: what is left hangs here.
+        Returns the ids of what is left.
+        """
+        self._stopping = True
+        tasks = [task for _, task in self._active.values()]
+        if tasks and drain_s > 0:
+            await asyncio.wait(tasks, timeout=drain_s)
+        ending = [task for run, task in self._active.values() if run.terminated]
+        if ending:
+            await asyncio.wait(ending, timeout=STORE_END_S)
+        active = [run for run, _ in self._active.values()]
+        for run in active:
+            run.stop_waiting()
+        left = [run for run in active if run.begun]
+        told = [None if comes_back else self._left(run) for run in left]
+        await asyncio.gather(*map(HostedRun.give_way, left, told))
+        return [run.run_id for run in left]
+
+    def _left(self, run: HostedRun) -> RunLost:
+        return RunLost(
+            f"run {run.run_id} was left where it stands, because {self.runnable.name} was drained: "
+            "what is stored of it is kept; attach to it with an agent that has the same store, "
+            "and it goes on",
+            run_id=run.run_id,
+        )
 
     async def stop(self, drain_s: float) -> None:
         """Take no new run; let running ones end for up to `drain_s`, then cancel them.
@@ -231,6 +273,8 @@ class RunHost:
         failure: BaseException | None = None
         try:
             await run.begin()
+            if self._placed is not None and run.request.continued:
+                self._placed(run.run_id)  # one that cannot be taken up here is not found here
             if run.has_ended:
                 await self._recall(run)
                 return
@@ -239,6 +283,8 @@ class RunHost:
             failure = RunCancelled(f"run {run.run_id} was cancelled", run_id=run.run_id)
         except Exception as error:  # kept as the run's outcome, for whoever asks for it
             failure = error
+        if run.gave_way:
+            return  # how it ends is for another process to tell
         if failure is not None and not run.begun and not run.is_new:
             # no segment began, so none ends: the run is as it was before
             del self._active[run.run_id]
@@ -270,10 +316,12 @@ class RunHost:
         """Keep an ended run for those who come late; the oldest make room, and one too large for
         it is not kept at all. Who follows a run now has it anyway."""
         size_bytes = run.feed.size_bytes
-        self._ended[run.run_id] = (run.feed, size_bytes)
+        if run.run_id in self._ended:  # an earlier segment
+            self._ended_bytes -= self._ended.pop(run.run_id)[1]
+        self._ended[run.run_id] = (run.feed, size_bytes, run.seen())
         self._ended_bytes += size_bytes
         while len(self._ended) > ENDED_RUNS_KEPT or self._ended_bytes > ENDED_BYTES_KEPT:
-            run_id, (_, freed_bytes) = self._ended.popitem(last=False)
+            run_id, (_, freed_bytes, _) = self._ended.popitem(last=False)
             self._ended_bytes -= freed_bytes
             self._forgotten[run_id] = None
         while len(self._forgotten) > FORGOTTEN_KEPT:

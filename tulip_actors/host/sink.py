@@ -44,6 +44,7 @@ class RunSink:
         self._last: Emitted | None = None
         self.next_seq = 0
         self.terminated = False
+        self._closed = False
 
     def follow(self, writer: RecordWriter) -> None:
         """Hold events back until this writer has stored what precedes them."""
@@ -97,14 +98,19 @@ class RunSink:
         held = [entry for _, entry, is_own in self._held if is_own]
         return [*out, *held, *([self._last] if self._last is not None else [])]
 
+    def take_no_more(self) -> None:
+        """Discard whatever comes from now on; what was taken still goes out."""
+        self.terminated = self._closed = True
+
     def abandon(self) -> None:
         """Another incarnation has the run: what was held back is not ours to tell."""
+        self.take_no_more()
         self._held.clear()
         self._writer = None
 
     def forward(self, entries: Sequence[Emitted]) -> None:
         """Pass on a member's events: on this run's stream only, they are on the bus already."""
-        for entry in entries:
+        for entry in () if self._closed else entries:
             self._take(entry, own=False)
 
     def release(self) -> None:

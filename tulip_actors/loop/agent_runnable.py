@@ -8,13 +8,14 @@ from tulip_actors.core.ports import ChatModel, RunContext
 from tulip_actors.core.runs import Answered, Record, RunEnded, RunStarted
 from tulip_actors.core.state import AgentState
 from tulip_actors.core.termination import Ending, stop_reason_of
+from tulip_actors.errors import ToolChanged
 from tulip_actors.loop.config import AgentConfig
 from tulip_actors.loop.finish import final_text
 from tulip_actors.loop.loop import run_loop
 from tulip_actors.loop.nodes import Setup
 from tulip_actors.loop.result import AgentResult, Metrics
 from tulip_actors.loop.turn import asked
-from tulip_actors.memory.fold import Standing, standing
+from tulip_actors.memory.fold import PendingTurn, Standing, standing
 from tulip_actors.models.registry import get_model
 
 
@@ -38,6 +39,17 @@ class AgentRunnable:
         stands = standing([*await ctx.thread_records(), *ctx.records])
         return _result(ctx, *await run_loop(setup, stands, ctx), ctx.elapsed_s * 1000)
 
+    def check(self, thread: Sequence[Record]) -> None:
+        """Raise `ToolChanged` when a call that is not over is of a tool that is another now."""
+        stands = standing(thread)
+        turn = stands.turn or PendingTurn()
+        for slot, intent in turn.intents.items():
+            tools, name = self.config.tools, intent.tool_name
+            if slot in turn.executions or not intent.schema_hash:
+                continue
+            if name not in tools or tools[name].schema_hash != intent.schema_hash:
+                raise _changed(stands.state.run_id, name, is_gone=name not in tools)
+
     async def recall(self, ctx: RunContext) -> AgentResult:
         """The result of a run that has ended."""
         stands = standing([*await ctx.thread_records(), *ctx.records])
@@ -56,6 +68,16 @@ class AgentRunnable:
             return self._setup.model
         model = self.config.model
         return get_model(model) if isinstance(model, str) else model
+
+
+def _changed(run_id: str, name: str, *, is_gone: bool) -> ToolChanged:
+    now = "which the agent has no more" if is_gone else "which takes other arguments now"
+    return ToolChanged(
+        f"run {run_id} cannot go on: a call of {name} is not over, {now}. Nothing was executed and "
+        f"the run is as it was: attach to it, or answer it, with an agent that has {name} as it "
+        "was; or begin another run in its thread, which gives the call up",
+        run_id=run_id,
+    )
 
 
 def _result(ctx: RunContext, state: AgentState, ending: Ending, duration_ms: float) -> AgentResult:

@@ -188,7 +188,11 @@ async def _store_intents(turn: Turn, slots: Sequence[Slot]) -> None:
     ctx = turn.ctx
     executor = await ctx.executor_id()
     requests = [slot.request for slot in slots if slot.request is not None]
-    intents = [Intent(r.key, r.tool_name, r.tool_call_id, r.arguments) for r in requests]
+    tools = turn.setup.config.tools
+    intents = [
+        Intent(r.key, r.tool_name, r.tool_call_id, r.arguments, tools[r.tool_name].schema_hash)
+        for r in requests
+    ]
     ctx.record(ToolIntents(*ctx.stamp(), tuple(intents), executor))
     announce(turn, [one for slot in slots for one in (slot, *slot.followers)])
     await ctx.durable()

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import RunStore
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import Record, Saved
 from tulip_actors.core.state import AgentState
 from tulip_actors.errors import ConfigError
@@ -90,6 +91,10 @@ class CheckpointedStore:
     async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
         """See `RunStore`. It knows this process's runs only."""
         return self._log.held_by(host_id)
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """See `RunStore`. It knows this process's runs only."""
+        return self._log.runs()
 
     async def delete(self, thread_id: str) -> bool:
         """See `RunStore`."""

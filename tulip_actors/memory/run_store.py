@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import Record
 from tulip_actors.errors import StaleEpoch, ThreadBusy, ThreadForgotten
 
@@ -127,6 +128,22 @@ class RecordLog(Generic[RecordT]):
             (thread_id, thread.owner)
             for thread_id, thread in self._threads.items()
             if thread.owner is not None and thread.host_id == host_id
+        ]
+
+    def runs(self) -> list[StoredRun]:
+        """Every run that acquired a thread which is kept."""
+        now_s = self._clock_s()
+        return [
+            StoredRun(
+                run_id,
+                thread_id,
+                thread.owner is not None
+                and run_of(thread.owner) == run_id
+                and thread.lease_ends_s > now_s,
+            )
+            for thread_id, thread in self._threads.items()
+            for run_id in thread.runs
+            if thread.records
         ]
 
     def read(self, thread_id: str, after: int) -> list[RecordT]:
@@ -294,6 +311,10 @@ class MemoryRunStore:
     async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
         """See `RunStore`."""
         return self.log.held_by(host_id)
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """See `RunStore`."""
+        return self.log.runs()
 
     async def read(self, thread_id: str, after: int = 0) -> Sequence[Record]:
         """See `RunStore`."""

@@ -11,6 +11,7 @@ What follows the scheme is a path as it is, nothing in it is decoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from tulip_actors.errors import ConfigError
@@ -25,6 +26,17 @@ def checkpointer_of(url: str) -> BaseCheckpointer:
         known = ", ".join(f"{one}://" for one in _SCHEMES)
         raise ConfigError(f"checkpointer: {url!r:.80} has none of the schemes {known}")
     return make(rest)
+
+
+def existing(url: str) -> BaseCheckpointer:
+    """The same, to look at what is there already. Raises `ConfigError` where nothing is."""
+    scheme, _, rest = url.partition("://")
+    path = rest[1:] if scheme == "sqlite" else rest
+    if scheme == "memory":
+        raise ConfigError("memory:// is the memory of whoever uses it: there is nothing to look at")
+    if scheme in _SCHEMES and _path(scheme, rest) and not Path(path).expanduser().exists():
+        raise ConfigError(f"{url}: there is no {path}")
+    return checkpointer_of(url)
 
 
 def _sqlite(rest: str) -> BaseCheckpointer:

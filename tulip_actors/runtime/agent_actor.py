@@ -2,8 +2,8 @@
 
 A plain class; `spawn` makes the actor of it. Runs start by short calls, in bundles; everything a
 client follows here comes to it through one long poll (`poll`), whatever the number of runs: nothing
-has to be cancelled when a client goes, and batches grow with load. Cancel and observe have a lane
-(and a thread) of their own, so they answer while user code blocks the loop.
+has to be cancelled when a client goes, and batches grow with load. Cancel, observe and runs have a
+lane (and a thread) of their own, so they answer while user code blocks the loop.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 from tulip_actors.core.calls import CallKind
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import Runnable, RunStore
+from tulip_actors.core.run_info import RunInfo
 from tulip_actors.core.runs import Record, RunRequest
 from tulip_actors.errors import ClusterError
 from tulip_actors.host.feed import Feed
@@ -47,10 +49,13 @@ from tulip_actors.runtime.helpers import helpers
 from tulip_actors.runtime.pickling import pack, pack_outcome, unpack
 from tulip_actors.runtime.process_memory import settle_memory
 from tulip_actors.runtime.service_clients import ClusterBusLog, ClusterRunStore
+from tulip_actors.runtime.sigterm import Sigterm
 
 POLL_S = 10.0
 SERVICES_ACTOR = "the services actor"
 SERVICES_RETRY_S = 0.2
+SIGTERM_DRAIN_S = 3.0
+"""How long runs may go on after a SIGTERM; a node that shuts down kills what is left soon."""
 PAGE_EVENTS = 512
 """Events of one run in one answer; the rest follows with the next."""
 
@@ -131,6 +136,14 @@ class Openings:
 class AgentActor:
     """A `RunHost` with an address."""
 
+    _sigterm: Sigterm
+
+    def __new__(cls, *_: object) -> Self:
+        """The one place that Ray calls in the process's main thread."""
+        made = object.__new__(cls)
+        made._sigterm = Sigterm()
+        return made
+
     def __init__(self, packed: bytes, id: str, name: str, namespace: str) -> None:
         settle_memory()
         self._packed = packed
@@ -144,6 +157,7 @@ class AgentActor:
         self._store_handle: Any = None
         self._starting: asyncio.Task[RunHost] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         from tulip_actors.runtime.spawn import wake_up_if_restarted
 
         wake_up_if_restarted()  # nobody may ask, but there may be runs to go on with
@@ -151,7 +165,12 @@ class AgentActor:
     # runs
 
     async def bundle(self, calls: Sequence[Call]) -> Sequence[Outcome]:
-        """`Openings` of one client, in order. Raises what keeps the host from being made."""
+        """`Openings` of one client, in order. Raises what keeps the host from being made.
+
+        Once the process is about to end they wait, and are made again where it comes back.
+        """
+        if self._ending is not None:
+            await asyncio.Event().wait()
         openings = Openings(await self._ready(), self._watch)
         return outcomes_of(openings, OPENINGS, calls)
 
@@ -171,6 +190,19 @@ class AgentActor:
         if self._watching is not None:
             self._watching.cancel()
         await ask(self._services().leave.remote(self._id), SERVICES_ACTOR)
+
+    async def drain(self, drain_s: float) -> Sequence[str]:
+        """Let runs end for so long, and leave the others for whoever takes them up: their ids.
+
+        The actor is then ended by who asked.
+        """
+        left: Sequence[str] = ()
+        if self._host is not None:
+            left = await self._host.drain(drain_s, comes_back=False)
+        if self._watching is not None:
+            self._watching.cancel()
+        await ask(self._services().leave.remote(self._id), SERVICES_ACTOR)
+        return left
 
     async def records(self, thread_id: str) -> Sequence[Record]:
         """See `HostClient`."""
@@ -206,7 +238,23 @@ class AgentActor:
             return AgentStatus(self._name, self._id, os.getpid(), _node_id(), 0, 0, 0)
         return self._host.observe()
 
+    async def runs(self) -> Sequence[RunInfo]:
+        """The runs here, and those that ended here not long ago."""
+        return () if self._host is None else self._host.runs()
+
     # inside
+
+    def _end_soon(self) -> None:
+        """SIGTERM: the node shuts down, or somebody wants the process gone."""
+        self._ending = asyncio.ensure_future(self._end())
+
+    async def _end(self) -> None:
+        """Let runs end for a moment and leave the others to where Ray starts the actor again."""
+        try:
+            if self._host is not None:
+                await self._host.drain(SIGTERM_DRAIN_S, comes_back=True)
+        finally:
+            os._exit(128 + signal.SIGTERM)  # an orderly exit Ray takes for the actor's own wish
 
     async def _ready(self) -> RunHost:
         if self._host is not None:
@@ -218,6 +266,7 @@ class AgentActor:
     async def _make_host(self) -> RunHost:
         """Unpack what is to be conducted, and announce it. Raises `ConfigError`."""
         self._loop = asyncio.get_running_loop()
+        self._sigterm.call(self._loop, self._end_soon)
         try:
             runnable = cast(Runnable[object], unpack(self._packed))
             executor = self._executor(runnable)

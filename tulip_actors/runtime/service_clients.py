@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.core.codec import pack_record, unpack_record
 from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import Record
 from tulip_actors.errors import BusRestarted, ClusterError, StoreUnavailable
 from tulip_actors.runtime.bundles import BundledCalls
@@ -109,6 +111,15 @@ class ClusterRunStore:
         asked = await self._ask("held_by", self._prefix + host_id)
         held = cast(Sequence[tuple[str, str]], asked)
         return [(thread_id.removeprefix(self._prefix), owner) for thread_id, owner in held]
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """See `RunStore`. Without a scope those of all scopes, under their names there."""
+        asked = cast(Sequence[StoredRun], await self._ask("runs"))
+        return [
+            replace(one, thread_id=one.thread_id.removeprefix(self._prefix))
+            for one in asked
+            if one.thread_id.startswith(self._prefix)
+        ]
 
     async def delete(self, thread_id: str) -> bool:
         """See `RunStore`."""

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.core.defaults import RandomIds
 from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.memory.run_store import RecordLog
 from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
@@ -120,6 +121,10 @@ class Services:
     async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
         """See `RunStore`."""
         return self._records.held_by(host_id)
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """See `RunStore`."""
+        return self._records.runs()
 
     async def delete(self, thread_id: str) -> bool:
         """See `RunStore`."""

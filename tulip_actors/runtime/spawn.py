@@ -28,7 +28,7 @@ from tulip_actors.runtime.tool_worker import serve
 
 SERVICES = "tulip.services"
 CONTROL_THREADS = 4
-"""Cancel and observe have a lane of their own: a busy loop never keeps them waiting."""
+"""Cancel, observe and runs have a lane of their own: a busy loop never keeps them waiting."""
 CALLS_AT_ONCE = 10_000
 
 
@@ -49,7 +49,7 @@ def _store_class() -> Any:
 
 @cache
 def _agent_class() -> Any:
-    for name in ("cancel", "observe"):
+    for name in ("cancel", "observe", "runs"):
         method = getattr(AgentActor, name)
         setattr(AgentActor, name, ray.method(concurrency_group="control")(method))
     remote: Any = ray.remote  # its overloads know no concurrency_groups

@@ -13,7 +13,7 @@ from typing import Any, cast
 from tulip_actors.core.codec import pack_record, unpack_record
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import RunStore
-from tulip_actors.core.runs import Record
+from tulip_actors.core.runs import Record, StoredRun
 from tulip_actors.memory.checkpointer import FiledCheckpointer
 from tulip_actors.runtime.bundles import Call, Outcome
 from tulip_actors.runtime.pickling import unpack
@@ -48,6 +48,10 @@ class StoreActor:
     async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
         """See `RunStore`."""
         return await self._store.held_by(host_id)
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """See `RunStore`."""
+        return await self._store.runs()
 
     async def delete(self, thread_id: str) -> bool:
         """See `RunStore`."""

@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.events import EventSource, ThinkEvent
 from tulip_actors.core.ports import RunStore
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import Record, RunEnded, RunRequest, RunStarted, StepDone
 from tulip_actors.errors import StaleEpoch, ThreadBusy, ThreadForgotten
 
@@ -282,6 +283,35 @@ class RunStoreConformance(ABC):
         await store.acquire("t", "r", _LONG_S, host_id="new")
         _equal(list(await store.held_by("old")), [], "what the old host holds")
         _equal(list(await store.held_by("new")), [("t", "r")], "what the new host holds")
+
+    # looking over all
+
+    async def test_every_run_is_listed_with_its_thread_and_whether_it_is_held(self) -> None:
+        store = await self.make_store()
+        _equal(list(await store.runs()), [], "the runs of an empty store")
+        await _wrote(store, "t", "ended", 2)
+        for thread_id, run_id, owner, lease_s in (
+            ("t", "held", "held/answer_1", _LONG_S),
+            ("over", "over", "over", _OVER_S),
+            ("täglich/2", "another", "another", _LONG_S),
+        ):
+            epoch = await store.acquire(thread_id, owner, lease_s)
+            await store.append(thread_id, epoch, [started(run_id, thread_id)], [emitted(run_id, 0)])
+        expected = [
+            StoredRun("another", "täglich/2", is_held=True),
+            StoredRun("ended", "t", is_held=False),
+            StoredRun("held", "t", is_held=True),
+            StoredRun("over", "over", is_held=False),
+        ]
+        for one in (store, await self.reopen(store)):
+            listed = sorted(await one.runs(), key=lambda run: run.run_id)
+            _equal(listed, expected, "the runs of the store")
+
+    async def test_the_runs_of_a_deleted_thread_are_not_listed(self) -> None:
+        store = await self.make_store()
+        await _wrote(store, "t", "r", 1)
+        await store.delete("t")
+        _equal(list(await store.runs()), [], "the runs of the store")
 
     # deleting
 

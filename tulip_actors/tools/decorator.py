@@ -14,7 +14,7 @@ from tulip_actors.core.frozen import FrozenDict, Json, JsonObject, freeze, freez
 from tulip_actors.errors import ConfigError
 from tulip_actors.tools.callables import describe, is_coroutine_function, name_of
 from tulip_actors.tools.policy import ToolOptions, policy_of
-from tulip_actors.tools.schema import ToolSignature, signature_of
+from tulip_actors.tools.schema import ToolSignature, hash_of, signature_of
 from tulip_actors.tools.signature import Signature
 from tulip_actors.tools.strict import strict_schema
 
@@ -27,8 +27,8 @@ class Tool:
     `idempotent`: within a thread, a second call with equal arguments is served the first one's
     result. `is_async` tells how the body is run: coroutines share an event loop, plain functions
     get a thread or a task of their own. `parameters` is the JSON schema of the arguments, type
-    object; with `strict` in the form that providers' strict modes take. `signature` is for a
-    function that does not tell what it takes.
+    object; with `strict` in the form that providers' strict modes take; `schema_hash` tells tools
+    apart that take other arguments. `signature` is for a function that does not tell what it takes.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Tool:
         self.parameters: JsonObject = self.signature.parameters
         if self.strict and not self.is_method:
             self.parameters = strict_schema(self.parameters, self.name)
+        self.schema_hash = hash_of(self.name, self.parameters)
 
     @property
     def spec(self) -> ToolSpec:

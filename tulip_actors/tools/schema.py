@@ -10,13 +10,14 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from tulip_actors.core.frozen import FrozenDict, Json, JsonObject, freeze, freeze_object
+from tulip_actors.core.frozen import FrozenDict, Json, JsonObject, canonical, freeze, freeze_object
 from tulip_actors.errors import ConfigError, NotSerialisable, ToolArgumentsInvalid
 from tulip_actors.tools.callables import describe, hints_of
 from tulip_actors.tools.context import ToolContext
@@ -219,6 +220,22 @@ def _check_defaults(name: str, model: type[BaseModel]) -> None:
                 f"tool {name}: the default of {info.alias}, {info.default!r:.80}, is not what its "
                 "type takes as JSON; give one that is, or None"
             ) from error
+
+
+def hash_of(name: str, parameters: JsonObject) -> str:
+    """Tells a tool that takes these arguments from others; what it says of them does not count."""
+
+    def told(node: Json) -> Json:
+        if isinstance(node, Mapping):
+            kept = {
+                key: told(value)
+                for key, value in node.items()
+                if not (key == "description" and isinstance(value, str))
+            }
+            return freeze_object(kept, "schema")
+        return freeze([told(one) for one in node], "schema") if isinstance(node, list) else node
+
+    return sha256(f"{name}{canonical(told(parameters))}".encode()).hexdigest()[:16]
 
 
 _NAMES = ("properties", "$defs")

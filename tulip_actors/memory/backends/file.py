@@ -11,7 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,13 +20,16 @@ from urllib.parse import quote
 from tulip_actors.core.codec import pack_record
 from tulip_actors.core.emitted import Emitted, is_emitted, pack_emitted, unpack_emitted
 from tulip_actors.core.ports import RunStore
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import Record, RunStarted
 from tulip_actors.errors import ConfigError, NotSerialisable, StoreUnavailable
 from tulip_actors.memory.backends.process import this_process
 from tulip_actors.memory.backends.thread_file import Header, ThreadFile
 from tulip_actors.memory.backends.unpacking import unpacked
 from tulip_actors.memory.checkpointer import FiledCheckpointer
-from tulip_actors.memory.run_store import busy, stale
+from tulip_actors.memory.run_store import busy, run_of, stale
+
+_SUFFIX = ".thread"
 
 
 class FileCheckpointer(FiledCheckpointer):
@@ -171,6 +174,24 @@ class FileCheckpointer(FiledCheckpointer):
                 mark.unlink(missing_ok=True)
         return held
 
+    async def runs(self) -> Sequence[StoredRun]:
+        """See `RunStore`. Reads every file of the folder."""
+        return await asyncio.to_thread(self._runs)
+
+    def _runs(self) -> Sequence[StoredRun]:
+        found: list[StoredRun] = []
+        for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
+            with self._locked_at(path, path.name) as file, suppress(NotSerialisable):
+                if file.exists:
+                    header, now_s = file.header(), self._clock_s()
+                    is_held = header.is_held_by_another("", now_s)
+                    owner = run_of(header.owner or "") if is_held else None
+                    found += [
+                        StoredRun(run_id, header.thread_id, run_id == owner)
+                        for run_id in sorted(file.run_ids())
+                    ]
+        return found
+
     def _mark_held(self, thread_id: str, host_id: str) -> None:
         """Leave a sign where the host looks after a crash; the header says whether it holds."""
         if host_id:
@@ -222,7 +243,7 @@ class FileCheckpointer(FiledCheckpointer):
                 os.pwrite(file.fileno(), b"%020d" % epoch, 0)
 
     def _path(self, thread_id: str) -> Path:
-        return self.folder / f"{_file_name(thread_id)}.thread"
+        return self.folder / f"{_file_name(thread_id)}{_SUFFIX}"
 
     def _host_folder(self, host_id: str) -> Path:
         return self.folder / "hosts" / _file_name(host_id)
@@ -239,7 +260,12 @@ class FileCheckpointer(FiledCheckpointer):
 
         What the system cannot do is told as `StoreUnavailable`.
         """
-        path = self._path(thread_id)
+        with self._locked_at(self._path(thread_id), thread_id, make=make) as file:
+            yield file
+
+    @contextmanager
+    def _locked_at(self, path: Path, thread_id: str, *, make: bool = False) -> Iterator[ThreadFile]:
+        """The same, by the path of the file."""
         descriptor = -1
         try:
             descriptor = self._opened(path, make)

@@ -20,6 +20,7 @@ from typing import TypeVar
 from tulip_actors.core.codec import pack_record
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import RunStore
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import Record
 from tulip_actors.errors import ConfigError
 from tulip_actors.memory.backends import sqlite_tables as tables
@@ -137,6 +138,11 @@ class SQLiteBackend(FiledCheckpointer):
     async def held_by(self, host_id: str) -> Sequence[tuple[str, str]]:
         """See `RunStore`."""
         look = partial(tables.held_by, host_id=host_id)
+        return await asyncio.to_thread(self._looked, look, [], str(self.path))
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """See `RunStore`."""
+        look = partial(tables.runs, now_s=self._clock_s())
         return await asyncio.to_thread(self._looked, look, [], str(self.path))
 
     async def delete(self, thread_id: str) -> bool:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from tulip_actors.core.emitted import Emitted
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.errors import StaleEpoch
 from tulip_actors.memory.backends.process import is_held_by_another, this_process
 from tulip_actors.memory.backends.unpacking import missing
-from tulip_actors.memory.run_store import busy, stale
+from tulip_actors.memory.run_store import busy, run_of, stale
 
 FORMAT = 1
 """Of the tables, in `user_version`: a release refuses a file of a newer one."""
@@ -238,3 +239,21 @@ def held_by(connection: sqlite3.Connection, host_id: str) -> list[tuple[str, str
         "ORDER BY thread",
         (host_id,),
     ).fetchall()
+
+
+def runs(connection: sqlite3.Connection, now_s: float) -> list[StoredRun]:
+    """Every run, its thread, and whether it holds that."""
+    rows = connection.execute(
+        "SELECT run_id, thread_id, owner, lease_ends_s, process FROM runs JOIN threads "
+        "USING (thread) ORDER BY thread"
+    )
+    return [
+        StoredRun(
+            run_id,
+            thread_id,
+            owner is not None
+            and run_of(owner) == run_id
+            and is_held_by_another(owner, lease_ends_s, process, than="", now_s=now_s),
+        )
+        for run_id, thread_id, owner, lease_ends_s, process in rows
+    ]
