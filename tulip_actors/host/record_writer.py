@@ -109,8 +109,10 @@ class RecordWriter:
 
     async def _settled(self) -> None:
         self._flush()
-        while self._writing is not None:
-            await asyncio.shield(self._writing)
+        if self._writing is not None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
         if self.failure is not None:
             raise self.failure
 
@@ -190,6 +192,10 @@ class RecordWriter:
             self._on_durable()
         finally:
             self._writing = None
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():  # whoever waited was cancelled
+                    waiter.set_result(None)
 
     async def _write_everything(self) -> None:
         """Begin the thread again in a store that lost its memory, with all there is."""

@@ -13,7 +13,8 @@ from typing import Any, cast
 from tulip_actors.core.codec import pack_record, unpack_record
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import RunStore
-from tulip_actors.core.runs import Record, StoredRun
+from tulip_actors.core.run_info import StoredRun
+from tulip_actors.core.runs import Record
 from tulip_actors.memory.checkpointer import FiledCheckpointer
 from tulip_actors.runtime.bundles import Call, Outcome
 from tulip_actors.runtime.pickling import unpack
