@@ -62,6 +62,7 @@ class RecordWriter:
         self._records: list[Record] = []
         self._events: list[Emitted] = []
         self._writing: asyncio.Task[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
         self._is_due = False
         self._gave_way = False
         self.failure: Exception | None = None
