@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from patterns import Orchestrator, Specialist
+from tests.cli.process import processes_below
 from tests.runtime.support import collected, eventually, types, within
 from tulip_actors import Agent, RunRecoveredEvent, ToolStartEvent, TulipEvent, tool
 from tulip_actors.testing import ScriptedModel, text, tool_call
@@ -66,19 +67,21 @@ async def test_c7_c36_c38_a_team_whose_process_is_killed_goes_on_with_its_member
     assert sum(isinstance(event, RunRecoveredEvent) for event in events) == 1
 
 
-async def test_c38_a_run_goes_on_while_the_services_actor_is_killed(tmp_path: Path) -> None:
-    import ray
-
-    from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE
-    from tulip_actors.runtime.spawn import services_actor
-
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+async def test_c38_a_run_goes_on_when_the_services_actors_process_ends(
+    tmp_path: Path, signum: signal.Signals
+) -> None:
     go = tmp_path / "go"
     async with Agent(waits_for(go), [wait_for], runtime="ray") as agent:
         handle = agent.start("go", thread_id="t")
         async for event in handle.events():
             if isinstance(event, ToolStartEvent):
                 break
-        ray.kill(services_actor(DEFAULT_NAMESPACE), no_restart=False)
+        (services,) = [
+            pid for pid, command in processes_below(os.getpid()).items() if "::Services" in command
+        ]
+        os.kill(services, signum)
+        await eventually(lambda: not Path(f"/proc/{services}").exists(), "its process has ended")
         go.touch()
         assert (await within(handle.result())).message == "done"
         assert told_once(await collected(handle.events()))

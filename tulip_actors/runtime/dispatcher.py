@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import ray
 
@@ -27,6 +27,7 @@ from tulip_actors.host.call_book import CallBook
 from tulip_actors.runtime.cluster_size import ClusterSize
 from tulip_actors.runtime.lanes import Lanes
 from tulip_actors.runtime.process_memory import settle_memory
+from tulip_actors.runtime.sigterm import end_at_sigterm
 from tulip_actors.runtime.tool_work import (
     CancelSeen,
     ChildCalls,
@@ -72,6 +73,11 @@ class _Client:
 
 class Dispatcher:
     """The calls of one node's agents. All methods are coroutines on one event loop."""
+
+    def __new__(cls, *_: object) -> Self:
+        """The one place that Ray calls in the process's main thread."""
+        end_at_sigterm()
+        return object.__new__(cls)
 
     def __init__(self, name: str) -> None:
         from tulip_actors.runtime.spawn import tool_worker

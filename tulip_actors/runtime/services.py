@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Self
 
 from tulip_actors.core.bus import BusPage, BusQuery, EventBatch
 from tulip_actors.core.defaults import RandomIds
@@ -23,6 +24,7 @@ from tulip_actors.host.bus import MemoryBusLog
 from tulip_actors.memory.run_store import RecordLog
 from tulip_actors.runtime.bundles import Call, Outcome, outcomes_of
 from tulip_actors.runtime.process_memory import settle_memory
+from tulip_actors.runtime.sigterm import end_at_sigterm
 
 WRITES = frozenset({"acquire", "renew", "release", "append"})
 """What may come in a bundle. None of them waits."""
@@ -59,6 +61,11 @@ class Versions:
 
 class Services:
     """Bus, records and hosts of one namespace. All methods are coroutines on one event loop."""
+
+    def __new__(cls, *_: object) -> Self:
+        """The one place that Ray calls in the process's main thread."""
+        end_at_sigterm()
+        return object.__new__(cls)
 
     def __init__(self) -> None:
         settle_memory()

@@ -40,3 +40,9 @@ class Sigterm:
                 heard()
 
         loop.add_reader(self._heard_fd, read)
+
+
+def end_at_sigterm() -> None:
+    """Let SIGTERM end the process, and Ray start the actor again; in the main thread alone."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
