@@ -30,6 +30,8 @@ SERVICES = "tulip.services"
 CONTROL_THREADS = 4
 """Cancel, observe and runs have a lane of their own: a busy loop never keeps them waiting."""
 CALLS_AT_ONCE = 10_000
+HEAD = "node:__internal_head__"
+"""A resource that Ray gives to the head alone."""
 
 
 @cache
@@ -63,7 +65,10 @@ def _worker_task() -> Any:
 
 
 def services_actor(namespace: str) -> Any:
-    """The cluster's services actor, made if it is not there. It outlives every program."""
+    """The cluster's services actor, made if it is not there. It outlives every program.
+
+    It runs on the head: any other node may be lost, and with it what the memory there holds.
+    """
     return (
         _services_class()
         .options(
@@ -72,6 +77,7 @@ def services_actor(namespace: str) -> Any:
             get_if_exists=True,
             lifetime="detached",
             num_cpus=0,
+            resources={HEAD: 0.001},
             max_restarts=-1,
             max_concurrency=CALLS_AT_ONCE,
         )
