@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -124,7 +125,8 @@ class HostedRun:
         self._watchers = Watchers()
         self._began_s = ports.clock.monotonic_s()
         self.responses_recorded = 0
-        self._calls = CallsInFlight(ports.executor)
+        self._calls = CallsInFlight(ports.executor, self._release)
+        self._releases: deque[tuple[int, Sequence[CallKey]]] = deque()
         self.deliver = self._calls.deliver
         self._lines = lines
         self._place: Place | None = None
@@ -327,6 +329,18 @@ class HostedRun:
         """See `RunContext`."""
         return MadeCalls(self._calls, requests, self._hear, adopted)
 
+    def _release(self, keys: Sequence[CallKey], is_recorded: bool) -> None:
+        """Let the executor forget calls once what became of them is stored, and no earlier: it is
+        asked for them when this process dies before. Without a store it never comes to that."""
+        assert self._writer is not None, "the run has begun"
+        self._releases.append((self._writer.taken + (not is_recorded), keys))
+        self._release_stored()
+
+    def _release_stored(self) -> None:
+        writer = self._writer
+        while writer is not None and self._releases and self._releases[0][0] <= writer.written:
+            self._ports.executor.release(self._releases.popleft()[1])
+
     def _hear(self, report: CallReport) -> None:
         """What a body tells. Taken where its call is followed, so in order with what becomes of it,
         and with this run as the current one of whoever watches."""
@@ -352,7 +366,7 @@ class HostedRun:
             next_seq = 0 if is_kept else max(one.seq for one in self._records) + 1
             self._sink.resume(request, next_seq)
         if request.continued and opening.events:  # else none was emitted, where they are kept
-            self._sink.replay(opening.events)
+            self._sink.replay(opening.events, has_ended=opening.claim is None)
             self.feed.segment_start = segment_start(self._records)
         if opening.claim is None:
             if not opening.events:
@@ -410,6 +424,7 @@ class HostedRun:
     def _durable(self) -> None:
         """Something was stored."""
         self._sink.release()
+        self._release_stored()
         if self._on_probation and len(self._records) > self._known:
             self._leave_probation()
 
@@ -531,6 +546,7 @@ class HostedRun:
                     )
                 except Exception as error:  # the run has ended all the same; the caller is told
                     problem = problem or error
+            self._release_stored()
             if writer.is_stale:
                 self._sink.abandon()
                 return problem
