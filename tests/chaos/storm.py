@@ -21,14 +21,14 @@ from tulip_actors import Agent, AgentResult, RunRecoveredEvent, TulipEvent
 from tulip_actors.testing import FunctionModel
 from tulip_actors.testing.faults import FaultPlan, Target
 
-STEP_S = (0.08, 0.2)
+STEP_S = (0.15, 0.25)
 """How long each step of a run takes: two model turns, two halves of a refund, and a look-up, so no
 run is over before `5 * STEP_S[0]`."""
-FIRST_KILL_S = (0.02, 0.38)
+FIRST_KILL_S = (0.02, 0.72)
 """When the first kill of a wave comes: every run of it has begun, and none is over."""
-NEXT_KILL_S = (0.4, 2.5)
+NEXT_KILL_S = (0.75, 2.8)
 """When others come: often on the heels of a recovery, or in the middle of it."""
-REFUNDING_S = (0.25, 1.0)
+REFUNDING_S = (0.45, 1.2)
 """When the bodies of refunds run, if nothing has come between."""
 WORKER_KILLS = 4
 """How many more workers are killed in that time: there are a few, and not all are refunding."""
