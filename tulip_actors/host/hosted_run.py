@@ -59,7 +59,7 @@ from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.probation import Probation, Verdict, fruitless, verdict_on
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import Claim, RecordWriter
-from tulip_actors.host.replay import Told, ToldCalls, chunks_discarded
+from tulip_actors.host.replay import Told, ToldCalls, chunks_discarded, of_last_turn
 from tulip_actors.host.sink import RunSink
 from tulip_actors.host.thread_lines import Place, ThreadLines
 from tulip_actors.host.watchers import Watchers
@@ -114,6 +114,7 @@ class HostedRun:
         self._known = 0
         self._told = Told()
         self._told_calls = ToldCalls()
+        self._told_by_tools = Told()
         self._stopped = False
         self._conducting: asyncio.Task[object] | None = None
         self._ports = ports
@@ -345,7 +346,9 @@ class HostedRun:
         """What a body tells. Taken where its call is followed, so in order with what becomes of it,
         and with this run as the current one of whoever watches."""
         if isinstance(report, CallEmitted):
-            self.emit(unpack_event(report.packed))
+            event = unpack_event(report.packed)
+            if not self._told_by_tools.covers(event):  # the executor tells all again
+                self.emit(event)
         else:
             self._new_metadata[report.name] = report.value
 
@@ -413,6 +416,7 @@ class HostedRun:
         if not self._folds:
             self._told = Told(opening.events)
         self._told_calls = ToldCalls(opening.events)
+        self._told_by_tools = Told(of_last_turn(opening.events))
         self.record(Recovered(*self.stamp()))
         self._known = len(self._records)
         self.emit(
