@@ -17,7 +17,7 @@ from random import Random
 
 from tests.chaos.refunds import REFUNDS, TAKES_KEY, TOOLS, cashier, order_for, paid
 from tests.chaos.rules import UNKNOWN, of_history, of_stream
-from tulip_actors import Agent, AgentResult, RunRecoveredEvent, TulipEvent
+from tulip_actors import Agent, AgentResult, RunRecoveredEvent, ToolProgressEvent, TulipEvent
 from tulip_actors.testing import FunctionModel
 from tulip_actors.testing.faults import FaultPlan, Target
 
@@ -155,6 +155,9 @@ class Storm:
             problems = problems_of(run, [key for order, key in entries if order == run.order])
             if target in ("agent", "services") and run.order not in {one for one, _ in entries}:
                 problems.append("there is no refund")
+            told = [e.fraction for e in run.events if isinstance(e, ToolProgressEvent)]
+            if target == "agent" and run.refund == "refund_async" and told != [0.0, 0.5]:
+                problems.append(f"its tool told {told} of its progress")
             seed = f"seed {self.seed}, wave {self._wave} ({plan!r})"
             figures.problems += [f"{run.order} {run.refund}: {one}; {seed}" for one in problems]
             figures.runs += 1
