@@ -17,18 +17,18 @@ from random import Random
 
 from tests.chaos.refunds import REFUNDS, TAKES_KEY, TOOLS, cashier, order_for, paid
 from tests.chaos.rules import UNKNOWN, of_history, of_stream
-from tulip_actors import Agent, AgentResult, RunRecoveredEvent, TulipEvent
+from tulip_actors import Agent, AgentResult, RunRecoveredEvent, ToolProgressEvent, TulipEvent
 from tulip_actors.testing import FunctionModel
 from tulip_actors.testing.faults import FaultPlan, Target
 
-STEP_S = (0.08, 0.2)
+STEP_S = (0.15, 0.25)
 """How long each step of a run takes: two model turns, two halves of a refund, and a look-up, so no
 run is over before `5 * STEP_S[0]`."""
-FIRST_KILL_S = (0.02, 0.38)
+FIRST_KILL_S = (0.02, 0.72)
 """When the first kill of a wave comes: every run of it has begun, and none is over."""
-NEXT_KILL_S = (0.4, 2.5)
+NEXT_KILL_S = (0.75, 2.8)
 """When others come: often on the heels of a recovery, or in the middle of it."""
-REFUNDING_S = (0.25, 1.0)
+REFUNDING_S = (0.45, 1.2)
 """When the bodies of refunds run, if nothing has come between."""
 WORKER_KILLS = 4
 """How many more workers are killed in that time: there are a few, and not all are refunding."""
@@ -155,6 +155,9 @@ class Storm:
             problems = problems_of(run, [key for order, key in entries if order == run.order])
             if target in ("agent", "services") and run.order not in {one for one, _ in entries}:
                 problems.append("there is no refund")
+            told = [e.fraction for e in run.events if isinstance(e, ToolProgressEvent)]
+            if target == "agent" and run.refund == "refund_async" and told != [0.0, 0.5]:
+                problems.append(f"its tool told {told} of its progress")
             seed = f"seed {self.seed}, wave {self._wave} ({plan!r})"
             figures.problems += [f"{run.order} {run.refund}: {one}; {seed}" for one in problems]
             figures.runs += 1

@@ -87,7 +87,7 @@ class Talk:
         tools: Mapping[str, bytes] = {"tools": b""}
         self.present: list[Any] = list(dispatchers)
         self.link = DispatcherLink(
-            Client("agent", 1, tools), lambda: self.present[0], self.told.extend
+            Client("agent", 1, tools), lambda: self.present[0], self.told.extend, away_s=1.0
         )
 
     @property
@@ -109,6 +109,28 @@ async def test_calls_that_were_never_sent_go_to_the_next_dispatcher() -> None:
     assert talk.lost == [0]
     assert one.taken == [0]
     await within(talk.link.close())
+
+
+async def test_a_dispatcher_that_is_slow_to_come_back_is_waited_for() -> None:
+    """On a busy machine it takes seconds; a run that is about to call a tool does not fail."""
+    one = Played("one")
+    one.answers.set()
+    talk = Talk(one)
+    refusals = 5
+    greets = one.hello  # type: ignore[attr-defined]
+
+    async def refuses(*arguments: object) -> object:
+        nonlocal refusals
+        refusals -= 1
+        if refusals < 0:
+            return await greets.remote(*arguments)
+        raise ClusterError("it is restarting")
+
+    one.hello = Method(refuses)  # type: ignore[attr-defined]
+    link = DispatcherLink(Client("agent", 1, {}), lambda: one, talk.told.extend)
+    await within(link.connected())
+    assert link.incarnation == "one@dispatcher"
+    await within(link.close())
 
 
 async def test_f51_a_message_that_failed_is_sent_again_to_a_dispatcher_that_is_still_there() -> (

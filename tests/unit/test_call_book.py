@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tulip_actors.core.calls import (
+    CallEmitted,
     CallFinished,
     CallKey,
     CallLost,
     CallScope,
+    CallSetMetadata,
     CallStatus,
     CallSubmitted,
     ToolOutcome,
@@ -276,6 +278,35 @@ async def test_a_parent_ends_after_the_children_it_did_not_wait_for(bench: Bench
     assert [one for one, _ in bench.ends] == [key.child(1)]
     bench.book.finished(running, BAD)
     assert [one for one, _ in bench.ends] == [key.child(1), key.child(0), key]
+
+
+async def test_c38_a_process_that_takes_the_place_of_a_caller_is_told_all_again(
+    bench: Bench,
+) -> None:
+    """What bodies emitted and set, and how their children ended, also after their own end."""
+    bench.book = CallBook(
+        bench, lambda client_id, update: bench.told.append(update), keeps_told=True
+    )
+    bench.submit()
+    parent = bench.begin()
+    bench.children(parent, 0)
+    child = bench.begin()
+    bench.book.report(child, CallEmitted(child.key, b"event"))
+    bench.book.finished(child, GOOD)
+    bench.book.report(parent, CallSetMetadata(parent.key, "name", "value"))
+    bench.book.finished(parent, GOOD)
+    first, bench.told = bench.told, []
+    assert [type(one) for one in first] == [
+        CallSubmitted,
+        CallEmitted,
+        CallFinished,
+        CallSetMetadata,
+        CallFinished,
+    ]
+    bench.book.submit("client", parent.request, 1)
+    assert bench.told == first
+    bench.book.submit("client", parent.request, 1)
+    assert bench.told == first, "the same process was told"
 
 
 async def test_c22_a_body_that_runs_again_is_served_what_its_children_gave(bench: Bench) -> None:

@@ -20,10 +20,18 @@ import pytest
 
 from tests.chaos.refunds import TAKES_KEY, TOOLS, cashier, order_for, paid
 from tests.chaos.rules import UNKNOWN, of_history, of_stream
-from tulip_actors import Agent, RunRecoveredEvent, TulipEvent
-from tulip_actors.core.runs import RunRequest, RunStarted
+from tulip_actors import (
+    Agent,
+    InterruptEvent,
+    RunRecoveredEvent,
+    TerminateEvent,
+    TulipEvent,
+    interrupt,
+    tool,
+)
+from tulip_actors.core.runs import Answered, RunRequest, RunStarted
 from tulip_actors.memory.backends import FileCheckpointer, SQLiteBackend
-from tulip_actors.testing import FunctionModel, ScriptedModel
+from tulip_actors.testing import FunctionModel, ScriptedModel, tool_call
 from tulip_actors.testing.faults import FaultPlan
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -121,3 +129,38 @@ async def test_c38_the_events_of_a_run_that_was_lost_before_its_first_begin_with
         events = [event async for event in agent.attach("run_1").events()]
     assert [event.event_type for event in events] == ["run_recovered", "think", "terminate"]
     assert [event.source.seq for event in events if event.source] == [0, 1, 2]
+
+
+@tool
+def asks() -> str:
+    """Ask a human."""
+    return f"he said {interrupt('go on?')}"
+
+
+async def test_c38_a_resumed_segment_that_was_lost_before_its_first_event_is_told(
+    opens: Opens,
+) -> None:
+    """The last event that is stored is the end of the segment before."""
+
+    def agent() -> Agent:
+        model = ScriptedModel([tool_call("asks"), "done"])
+        return Agent(model, [asks], runtime="inline", checkpointer=opens())
+
+    async with agent() as one:
+        handle = one.start("go", thread_id="t")
+        paused = [event async for event in handle.events()]
+    store = opens()
+    epoch = await store.acquire("t", f"{handle.run_id}/answer_1", 60)
+    question = next(event for event in paused if isinstance(event, InterruptEvent))
+    seq = len(paused)
+    answered = Answered(handle.run_id, seq, AT, question.interrupt_id, "yes", "answer_1")
+    await store.append("t", epoch, [answered])
+    await store.release("t", epoch)
+    async with agent() as two:
+        attached = two.attach(handle.run_id)
+        events = [event async for event in attached.events()]
+        assert (await attached.result()).tool_executions[0].result == "he said yes"
+    assert [event.source.seq for event in events if event.source] == list(range(len(events)))
+    assert isinstance(events[-1], TerminateEvent)
+    assert events[: len(paused)] == paused
+    assert sum(isinstance(event, TerminateEvent) for event in events[len(paused) :]) == 1

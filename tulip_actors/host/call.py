@@ -19,6 +19,7 @@ from tulip_actors.core.calls import (
     ToolOutcome,
     ToolPolicy,
     ToolRequest,
+    ToolUpdate,
 )
 from tulip_actors.tools.children import ChildCall
 
@@ -37,7 +38,8 @@ Ticket: TypeAlias = str
 @dataclass(slots=True, eq=False)
 class Call:
     """One call. `tries` are the bodies that were begun and ended badly; `shed` is one of which the
-    outcome was too large to keep once it was told."""
+    outcome was too large to keep once it was told. `told` is what was told of it and of those under
+    it, for a process that takes the place of its caller; `generation` is that of the caller."""
 
     request: ToolRequest
     client_id: str
@@ -55,11 +57,21 @@ class Call:
     followers: list[Call] = field(default_factory=list)
     deadline: asyncio.TimerHandle | None = None
     on_end: list[Callable[[], None]] = field(default_factory=list)
+    told: list[ToolUpdate] = field(default_factory=list)
+    generation: int = 0
 
     @property
     def key(self) -> CallKey:
         """The call's name."""
         return self.request.key
+
+    @property
+    def root(self) -> Call:
+        """The model's call that this one is, or is under."""
+        call = self
+        while call.parent is not None:
+            call = call.parent
+        return call
 
     @property
     def attempt(self) -> int:

@@ -14,9 +14,11 @@ from functools import partial
 from typing import Protocol
 
 from tulip_actors.core.calls import (
+    CallEmitted,
     CallFinished,
     CallKey,
     CallLost,
+    CallReport,
     CallStarted,
     CallStatus,
     CallSubmitted,
@@ -38,6 +40,9 @@ LOST_TRIES = 3
 worker would be for ever."""
 QUEUED_MAX = 100_000
 """Calls that may wait: beyond, a new one is refused rather than the memory used up."""
+
+TOLD_MAX = 10_000
+"""So much of what was told of one call is kept; of what bodies emit beyond that, nothing is."""
 
 
 class Bodies(Protocol):
@@ -66,17 +71,23 @@ class _Tickets:
 
 
 class CallBook:
-    """All calls of one executor. For one event loop."""
+    """All calls of one executor. For one event loop.
+
+    With `keeps_told` a caller's process may be replaced: the next one is told all again.
+    """
 
     def __init__(
         self,
         bodies: Bodies,
         tell: Callable[[str, ToolUpdate], None],
         max_concurrency: int | None = None,
+        *,
+        keeps_told: bool = False,
     ) -> None:
         self.limits = Limits(max_concurrency)
         self._bodies = bodies
         self._tell = tell
+        self._keeps_told = keeps_told
         self._calls: dict[CallKey, Call] = {}
         self._tickets: dict[Ticket, _Tickets] = {}
         self._queued = 0
@@ -98,19 +109,42 @@ class CallBook:
 
     # calls come
 
-    def submit(self, client_id: str, request: ToolRequest) -> None:
-        """Take a model's call; a known key is adopted: its children are told of again, and its
-        outcome is, or will be."""
+    def submit(self, client_id: str, request: ToolRequest, generation: int = 0) -> None:
+        """Take a model's call; a known key is adopted: what was told of it is told again, unless
+        the same process, by its `generation`, was told. Its outcome is, or will be."""
         known = self._calls.get(request.key)
         if known is None or request.attempt > known.request.attempt:
             children = known.children if known is not None else {}
-            call = Call(request, client_id, children=children)
+            call = Call(request, client_id, children=children, generation=generation)
             self._calls[request.key] = call
             self._take(call)
+        elif self._keeps_told:
+            self._tell_again(known, client_id, generation)
         else:
             self._adopt(known, client_id)
             if known.ended is not None:
                 self._tell(client_id, _told(known.ended))
+
+    def _tell_again(self, call: Call, client_id: str, generation: int) -> None:
+        for one in (call, *call.below()):
+            one.client_id = client_id
+        if generation != call.generation:
+            call.generation = generation
+            for update in call.told:
+                self._tell(client_id, update)
+
+    def report(self, call: Call, report: CallReport) -> None:
+        """A body tells of its run; after its call's end that is dropped."""
+        if call.ended is None:
+            self._say(call, report)
+
+    def _say(self, call: Call, update: ToolUpdate) -> None:
+        """Tell a call's caller, and keep it for whoever may take its place."""
+        if self._keeps_told:
+            told = call.root.told
+            if not isinstance(update, CallEmitted) or len(told) < TOLD_MAX:
+                told.append(_light(update))
+        self._tell(call.client_id, update)
 
     def _adopt(self, call: Call, client_id: str) -> None:
         call.client_id = client_id
@@ -138,7 +172,7 @@ class CallBook:
             call = Call(request, parent.client_id, parent, ticket)
             parent.children[position] = call
             self._calls[request.key] = call
-            self._tell(call.client_id, CallSubmitted(request))
+            self._say(call, CallSubmitted(request))
             self._take(call)
 
     def _take(self, call: Call) -> None:
@@ -296,7 +330,7 @@ class CallBook:
         if call.request.policy.idempotent:
             for follower in self._shared.ended(call):
                 self._take(follower)
-        self._tell(call.client_id, _told(ended))
+        self._say(call, _told(ended))
         if call.ticket is not None:
             self._tell_ticket(call, outcome_of(ended))
         if call.parent is not None and not is_light(outcome_of(ended)):
@@ -463,6 +497,13 @@ def _may_try_again(call: Call, outcome: ToolOutcome) -> bool:
 
 NOT_RAISED = frozenset({"cancelled", "timeout", "config", "queue_full", "ToolArgumentsInvalid"})
 """Errors that another try would meet again, or that are none of the tool's own."""
+
+
+def _light(update: ToolUpdate) -> ToolUpdate:
+    """What is kept of what was told: of a child's large outcome, that it ended."""
+    if isinstance(update, CallFinished) and update.key.index and not is_light(update.outcome):
+        return CallFinished(update.key, ToolOutcome())
+    return update
 
 
 def _asks(ended: CallFinished | CallLost) -> bool:

@@ -26,10 +26,14 @@ _ENDS = (CallFinished, CallLost)
 
 
 class CallsInFlight:
-    """The calls of one run."""
+    """The calls of one run. `release` is given the keys of those that have ended, and whether all
+    of it is recorded by now: else it will be, with what the run records next."""
 
-    def __init__(self, executor: ToolExecutor) -> None:
+    def __init__(
+        self, executor: ToolExecutor, release: Callable[[Sequence[CallKey], bool], None]
+    ) -> None:
         self.executor = executor
+        self.release = release
         self.followed: dict[CallKey, MadeCalls] = {}
 
     def give_way(self) -> None:
@@ -133,4 +137,4 @@ class MadeCalls:
             if self._pending:
                 await asyncio.shield(executor.cancel(sorted(self._pending)))
         finally:
-            executor.release(self._keys)
+            self._calls.release(self._keys, not self._pending)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -61,7 +62,7 @@ from tulip_actors.host.ports import HostPorts
 from tulip_actors.host.probation import Probation, Verdict, fruitless, verdict_on
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import Claim, RecordWriter
-from tulip_actors.host.replay import Told, ToldCalls, chunks_discarded
+from tulip_actors.host.replay import Told, ToldCalls, chunks_discarded, of_last_turn
 from tulip_actors.host.sink import RunSink
 from tulip_actors.host.thread_lines import Place, ThreadLines
 from tulip_actors.host.watchers import Watchers
@@ -118,6 +119,7 @@ class HostedRun:
         self._known = 0
         self._told = Told()
         self._told_calls = ToldCalls()
+        self._told_by_tools = Told()
         self._stopped = False
         self._conducting: asyncio.Task[object] | None = None
         self._ports = ports
@@ -133,7 +135,8 @@ class HostedRun:
         self._recoveries = 0
         self._stop_reason: str | None = None
         self.responses_recorded = 0
-        self._calls = CallsInFlight(ports.executor)
+        self._calls = CallsInFlight(ports.executor, self._release)
+        self._releases: deque[tuple[int, Sequence[CallKey]]] = deque()
         self.deliver = self._calls.deliver
         self._lines = lines
         self._place: Place | None = None
@@ -356,11 +359,25 @@ class HostedRun:
         """See `RunContext`."""
         return MadeCalls(self._calls, requests, self._hear, adopted)
 
+    def _release(self, keys: Sequence[CallKey], is_recorded: bool) -> None:
+        """Let the executor forget calls once what became of them is stored, and no earlier: it is
+        asked for them when this process dies before. Without a store it never comes to that."""
+        assert self._writer is not None, "the run has begun"
+        self._releases.append((self._writer.taken + (not is_recorded), keys))
+        self._release_stored()
+
+    def _release_stored(self) -> None:
+        writer = self._writer
+        while writer is not None and self._releases and self._releases[0][0] <= writer.written:
+            self._ports.executor.release(self._releases.popleft()[1])
+
     def _hear(self, report: CallReport) -> None:
         """What a body tells. Taken where its call is followed, so in order with what becomes of it,
         and with this run as the current one of whoever watches."""
         if isinstance(report, CallEmitted):
-            self.emit(unpack_event(report.packed))
+            event = unpack_event(report.packed)
+            if not self._told_by_tools.covers(event):  # the executor tells all again
+                self.emit(event)
         else:
             self._new_metadata[report.name] = report.value
 
@@ -382,7 +399,7 @@ class HostedRun:
             next_seq = 0 if is_kept else max(one.seq for one in self._records) + 1
             self._sink.resume(request, next_seq)
         if request.continued and opening.events:  # else none was emitted, where they are kept
-            self._sink.replay(opening.events)
+            self._sink.replay(opening.events, has_ended=opening.claim is None)
             self.feed.segment_start = segment_start(self._records)
         if opening.claim is None:
             if not opening.events:
@@ -391,7 +408,7 @@ class HostedRun:
                     "still be on the bus; its thread has its messages)",
                     run_id=self.run_id,
                 )
-            self.has_ended = self._sink.terminated = True
+            self.has_ended = True
             ended = next(one for one in reversed(self._records) if isinstance(one, RunEnded))
             self._stop_reason, self._since = ended.stop_reason, ended.at
             return
@@ -435,6 +452,7 @@ class HostedRun:
             self._told = Told(opening.events)
         self._told_calls = ToldCalls(opening.events)
         self._recoveries += 1
+        self._told_by_tools = Told(of_last_turn(opening.events))
         self.record(Recovered(*self.stamp()))
         self._known = len(self._records)
         self.emit(
@@ -447,6 +465,7 @@ class HostedRun:
     def _durable(self) -> None:
         """Something was stored."""
         self._sink.release()
+        self._release_stored()
         if self._on_probation and len(self._records) > self._known:
             self._leave_probation()
 
@@ -570,6 +589,7 @@ class HostedRun:
                     )
                 except Exception as error:  # the run has ended all the same; the caller is told
                     problem = problem or error
+            self._release_stored()
             if writer.is_stale:
                 self._sink.abandon()
                 return problem

@@ -40,6 +40,17 @@ def _what(event: TulipEvent) -> str:
     return event.model_dump_json(exclude=VARYING)
 
 
+def of_last_turn(events: Iterable[Emitted]) -> list[Emitted]:
+    """What was emitted since the model last spoke: by tools, and what is told of calls."""
+    turn: list[Emitted] = []
+    for entry in events:
+        if isinstance(entry.event, ThinkEvent):
+            turn.clear()
+        else:
+            turn.append(entry)
+    return turn
+
+
 class ToldCalls:
     """The calls made by tools in the last turn, as far as they were told of."""
 

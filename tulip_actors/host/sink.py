@@ -55,14 +55,15 @@ class RunSink:
         self._set_source(request)
         self.next_seq = next_seq
 
-    def replay(self, events: Sequence[Emitted]) -> None:
+    def replay(self, events: Sequence[Emitted], *, has_ended: bool) -> None:
         """Begin with what another incarnation of the run emitted, as it is stored.
 
-        The bus takes what it has not yet.
+        The bus takes what it has not yet. The last event may be the end of an earlier segment.
         """
         self._publisher.put(events)
         self._feed.append(events)
         self.next_seq = events[-1].seq + 1
+        self.terminated = has_ended
 
     def emit(self, event: TulipEvent) -> TulipEvent:
         """Stamp and take an event of this run; returns it stamped. None is taken after the last.

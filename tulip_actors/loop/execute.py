@@ -106,7 +106,7 @@ def _restore(turn: Turn, pending: PendingTurn) -> None:
         slot.request = _asked_again(turn, pending.intents[position], slot.replies)
         slot.announced = True
         if turn.ctx.request.continued:
-            slot.adopted = pending.executors[position]
+            slot.adopted = pending.executors.get(position)
 
 
 def _asked_again(turn: Turn, intent: Intent, replies: Sequence[Reply]) -> ToolRequest:

@@ -62,9 +62,9 @@ class Reply(NamedTuple):
 class PendingTurn:
     """A turn that is not complete.
 
-    By slot: results there are, the calls as they were admitted and to whom they were submitted, the
-    replies so far. `open` are the questions without an answer; `reflection` is what the turn's
-    reflection made, if it was due.
+    By slot: results there are, the calls as they were admitted and to whom those that are under way
+    were submitted, the replies so far. `open` are the questions without an answer; `reflection` is
+    what the turn's reflection made, if it was due.
     """
 
     executions: dict[int, ToolFinished] = field(default_factory=dict)
@@ -83,8 +83,9 @@ class PendingTurn:
                     self.executors[intent.key.slot] = executor
             case ToolFinished(key=key):
                 self.executions[key.slot] = record
-            case Paused(interrupt_id=interrupt_id):
+            case Paused(interrupt_id=interrupt_id, key=key):
                 self.open[interrupt_id] = record
+                self.executors.pop(key.slot, None)  # that body has ended: it is submitted anew
             case Answered(interrupt_id=interrupt_id, response=response):
                 paused = self.open.pop(interrupt_id, None)
                 if paused is not None:

@@ -20,6 +20,9 @@ from tulip_actors.core.calls import (
 from tulip_actors.errors import ClusterError
 from tulip_actors.runtime.dispatch_link import Client, DispatcherLink
 
+OTHER_AWAY_S = 1.5
+"""How long the dispatcher of another node may be away: come back it knows nothing any more."""
+
 
 class DispatcherExecutor:
     """Runs calls as Ray tasks through dispatchers. `own` makes or finds the one of this node and
@@ -122,7 +125,7 @@ class DispatcherExecutor:
         link = self._others.get(incarnation)
         if link is None:
             actor = await asyncio.to_thread(self._look_up, incarnation.partition("@")[2])
-            link = DispatcherLink(self._client, lambda: actor, self._tell)
+            link = DispatcherLink(self._client, lambda: actor, self._tell, OTHER_AWAY_S)
             await link.connected()
             if link.incarnation != incarnation:
                 await link.close()

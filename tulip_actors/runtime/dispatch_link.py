@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, cast
 
 from tulip_actors.core.calls import (
@@ -28,7 +30,10 @@ from tulip_actors.runtime.tool_work import pack_keys, pack_requests, unpack_upda
 WHAT = "the dispatcher"
 RETRY_S = 0.2
 REQUESTS_PER_MESSAGE = 512
-CONNECT_RETRIES_S = (0.1, 0.3, 1.0, None)
+CONNECT_RETRIES_S = (0.1, 0.3, 1.0)
+"""Waits between attempts to connect; the last is repeated."""
+AWAY_S = 30.0
+"""How long a dispatcher may be away: its process is back in a second, on a busy machine later."""
 _log = logging.getLogger(__name__)
 
 
@@ -44,14 +49,17 @@ class Client:
 
 
 class DispatcherLink:
-    """Calls through the dispatcher that `find` gives; `tell` hears what becomes of them."""
+    """Calls through the dispatcher that `find` gives; `tell` hears what becomes of them. One that
+    does not answer is given up after `away_s`."""
 
     def __init__(
         self,
         client: Client,
         find: Callable[[], Any],
         tell: Callable[[Sequence[ToolUpdate]], None],
+        away_s: float = AWAY_S,
     ) -> None:
+        self._away_s = away_s
         self._client = client
         self._find = find
         self._tell = tell
@@ -133,7 +141,8 @@ class DispatcherLink:
     async def _connect(self) -> None:
         """Find or make the dispatcher. One that is just ending is given time to be gone."""
         client = self._client
-        for wait_s in CONNECT_RETRIES_S:
+        until_s = time.monotonic() + self._away_s
+        for wait_s in chain(CONNECT_RETRIES_S, repeat(CONNECT_RETRIES_S[-1])):
             self._dispatcher = self._find()
             hello = self._dispatcher.hello
             try:
@@ -141,7 +150,7 @@ class DispatcherLink:
                     hello.remote(client.id, client.generation, client.max_concurrency), WHAT
                 )
             except ClusterError:
-                if wait_s is None:
+                if time.monotonic() > until_s:
                     self._ready = None
                     raise
                 await asyncio.sleep(wait_s)

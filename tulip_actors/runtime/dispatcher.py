@@ -91,7 +91,7 @@ class Dispatcher:
             lambda spec, demand, node_id: tool_worker(spec, demand, node_id, self._self),
             self._size,
         )
-        self._book = CallBook(self._lanes, self._tell)
+        self._book = CallBook(self._lanes, self._tell, keeps_told=True)
         self._lanes.book = self._book
         self._left_at_s = time.monotonic()
         self._sweeper: asyncio.Task[None] | None = None
@@ -125,7 +125,7 @@ class Dispatcher:
         self._client(client_id, generation)
         self._lanes.keep(toolsets)
         for request in unpack_requests(requests):
-            self._book.submit(client_id, request)
+            self._book.submit(client_id, request, generation)
         self._lanes.fill()
 
     async def updates(self, client_id: str, generation: int) -> bytes:
@@ -207,6 +207,7 @@ class Dispatcher:
             raise _replaced(client_id)
         if generation > client.generation:
             client.generation = generation
+            client.updates.clear()  # of what it adopts the new one is told all
             client.wake.set()  # whoever asks in the name of the old one hears that it is over
         return client
 
@@ -225,8 +226,8 @@ class Dispatcher:
                 worker.seen.add(news.number)
             else:  # after a call's end what its body tells is dropped
                 call = self._book.get(news.key)
-                if call is not None and call.ended is None:
-                    self._tell(call.client_id, news)
+                if call is not None:
+                    self._book.report(call, news)
 
     async def _sweep(self) -> None:
         """Forget clients that are gone for good, and end a while after the last of them.
