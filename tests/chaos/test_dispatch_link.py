@@ -55,7 +55,9 @@ class Played:
     async def _hello(self, *arguments: object) -> str:
         return f"{self.name}@dispatcher"
 
-    async def _submit(self, id: str, generation: int, requests: bytes, tools: object) -> None:
+    async def _submit(
+        self, id: str, generation: int, incarnation: str, requests: bytes, tools: object
+    ) -> None:
         self.taken += [one.key.slot for one in unpack_requests(requests)]
         waits = [asyncio.ensure_future(one.wait()) for one in (self.answers, self.died)]
         await asyncio.wait(waits, return_when="FIRST_COMPLETED")
@@ -176,4 +178,20 @@ async def test_a_call_that_is_cancelled_before_it_was_sent_is_never_sent() -> No
     one.answers.set()
     await within(cancelling)
     assert one.taken == [0, 2]
+    await within(talk.link.close())
+
+
+async def test_f8_calls_that_are_adopted_never_go_to_another_dispatcher() -> None:
+    """It would make them once more: the one that is gone may have run them."""
+    one, two = Played("one"), Played("two")
+    talk = Talk(one, two)
+    talk.link.submit([request(0)])
+    await eventually(lambda: one.taken == [0], "the first is on its way")
+    talk.link.submit([request(1)], adopted=True)
+    talk.link.submit([request(2)])
+    talk.present.pop(0)
+    two.answers.set()
+    one.died.set()
+    await eventually(lambda: two.taken == [2], "what is new is sent to the next one")
+    assert talk.lost == [0, 1]
     await within(talk.link.close())

@@ -45,7 +45,7 @@ from tulip_actors import (
     TulipEvent,
 )
 from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE
-from tulip_actors.runtime.spawn import existing_actor, services_actor, this_job_id, this_node_id
+from tulip_actors.runtime.spawn import services_actor
 from tulip_actors.testing import FunctionModel
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -81,18 +81,10 @@ async def kill_the_agent(agent: Agent) -> int:
     return pid
 
 
-async def kill_the_dispatcher() -> None:
-    name = f"tulip.dispatcher.{this_job_id()}.{this_node_id()}"
-    await _kill(existing_actor(name, DEFAULT_NAMESPACE))
-
-
-async def kill_the_services() -> None:
-    await _kill(services_actor(DEFAULT_NAMESPACE))
-
-
-async def _kill(actor: Any) -> None:
-    pid = await within(actor.pid.remote())
-    os.kill(pid, signal.SIGKILL)
+async def kill(agent: Agent, target: str) -> None:
+    """Kill the "dispatcher" or the "services" that serve an agent."""
+    for pid in (await within(agent.processes()))[target]:
+        os.kill(pid, signal.SIGKILL)
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
@@ -288,7 +280,7 @@ async def test_f8_calls_whose_dispatcher_died_are_repeated_with_their_key_or_rep
     handle = agent.start(script([[tool, {"log": log, "gate": gate}]], "done"))
     follower = Follower(handle)
     await eventually(lambda: exists(f"{gate}.waits"), "the body waits")
-    await kill_the_dispatcher()
+    await kill(agent, "dispatcher")
     open_gate(gate)
     await within(follower.reading)
     assert_well_formed(follower.events)
@@ -318,7 +310,7 @@ async def test_runs_go_on_when_store_and_bus_have_lost_their_memory(
     )
     follower = Follower(handle)
     await eventually(lambda: exists(f"{gate}.waits"), "the second body waits")
-    await kill_the_services()
+    await kill(agent, "services")
     await eventually(lambda: run_is_stored(handle.run_id), "the run is in the new memory")
     await kill_the_agent(agent)  # what the new memory holds is enough to go on
     open_gate(gate)

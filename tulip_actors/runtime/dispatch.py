@@ -115,7 +115,7 @@ class DispatcherExecutor:
             return
         if link is not self._own:
             self._link_of.update((request.key, link) for request in requests)
-        link.submit(requests)
+        link.submit(requests, adopted=True)
 
     async def _link_to(self, incarnation: str) -> DispatcherLink:
         """The link to exactly that incarnation. Raises ValueError or `ClusterError` if it ended."""

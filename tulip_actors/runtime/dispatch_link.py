@@ -72,6 +72,7 @@ class DispatcherLink:
         self._unsure: list[ToolRequest] = []
         self._losses = 0
         self._sending: asyncio.Task[None] | None = None
+        self._adopted: set[CallKey] = set()
         self._open: set[CallKey] = set()
         self._waiting: set[CallKey] = set()
         self._background: set[asyncio.Task[object]] = set()
@@ -93,10 +94,13 @@ class DispatcherLink:
         assert self._ready is not None, "just begun"
         await asyncio.shield(self._ready)
 
-    def submit(self, requests: Sequence[ToolRequest]) -> None:
-        """See `ToolExecutor`."""
+    def submit(self, requests: Sequence[ToolRequest], *, adopted: bool = False) -> None:
+        """See `ToolExecutor`. Those that are `adopted` are for this dispatcher alone: the next one
+        knows nothing of them, and would make them once more."""
         self._buffer.extend(requests)
         keys = [request.key for request in requests]
+        if adopted:
+            self._adopted.update(keys)
         self._open.update(keys)
         self._waiting.update(keys)
         self._begin_to_send()
@@ -168,7 +172,9 @@ class DispatcherLink:
             try:
                 await self.connected()
                 was_there = True
-                updates = self._dispatcher.updates.remote(client.id, client.generation)
+                updates = self._dispatcher.updates.remote(
+                    client.id, client.generation, self.incarnation
+                )
                 batch = list(unpack_updates(cast(bytes, await ask(updates, WHAT))))
             except (ClusterError, StaleEpoch) as error:
                 self._ready = None
@@ -184,6 +190,7 @@ class DispatcherLink:
                 self._waiting.discard(update.key)
                 if isinstance(update, CallFinished | CallLost):
                     self._open.discard(update.key)
+                    self._adopted.discard(update.key)
             if batch:
                 self._tell(batch)
 
@@ -202,16 +209,17 @@ class DispatcherLink:
             while self._buffer:
                 await self.connected()
                 batch, self._buffer, losses = self._buffer, [], self._losses
-                toolsets = {} if self._knows_tools == self.incarnation else client.toolsets
+                here = self.incarnation
+                toolsets = {} if self._knows_tools == here else client.toolsets
                 sent = []
                 for start in range(0, len(batch), REQUESTS_PER_MESSAGE):
                     requests = pack_requests(batch[start : start + REQUESTS_PER_MESSAGE])
                     submit = self._dispatcher.submit.remote
-                    sent.append(submit(client.id, client.generation, requests, toolsets))
+                    sent.append(submit(client.id, client.generation, here, requests, toolsets))
                     toolsets = {}
                 for ref in sent:
                     await ask(ref, WHAT)
-                self._knows_tools = self.incarnation
+                self._knows_tools = here
                 batch = []
         except (ClusterError, StaleEpoch) as error:  # the poll meets the same and says what is lost
             _log.debug("submit: %s", error)
@@ -222,9 +230,11 @@ class DispatcherLink:
             self._begin_to_send()
 
     def _lose(self, error: Exception) -> None:
-        """Open calls are lost with their dispatcher, but for those that it was never sent."""
+        """Open calls are lost with their dispatcher, but for new ones that it was never sent."""
         self._unsure = []
         self._losses += 1
+        self._buffer = [one for one in self._buffer if one.key not in self._adopted]
+        self._adopted.clear()
         unsent = {request.key for request in self._buffer}
         gone = not isinstance(error, StaleEpoch)
         lost = [

@@ -21,7 +21,7 @@ import ray
 
 from tulip_actors.core.calls import CallKey, CallStatus, ToolUpdate
 from tulip_actors.core.defaults import RandomIds
-from tulip_actors.errors import StaleEpoch
+from tulip_actors.errors import ClusterError, StaleEpoch
 from tulip_actors.host.call import child_requests
 from tulip_actors.host.call_book import CallBook
 from tulip_actors.runtime.cluster_size import ClusterSize
@@ -119,17 +119,28 @@ class Dispatcher:
         self._book.forget_client(client_id)
 
     async def submit(
-        self, client_id: str, generation: int, requests: bytes, toolsets: Mapping[str, bytes]
+        self,
+        client_id: str,
+        generation: int,
+        incarnation: str,
+        requests: bytes,
+        toolsets: Mapping[str, bytes],
     ) -> None:
-        """Take calls; a known key is adopted: its outcome is told, or will be, to this client."""
+        """Take calls; a known key is adopted: its outcome is told, or will be, to this client.
+
+        Raises `ClusterError`, and takes none, when they are for another `incarnation`: that one may
+        have begun them.
+        """
+        self._check(incarnation)
         self._client(client_id, generation)
         self._lanes.keep(toolsets)
         for request in unpack_requests(requests):
             self._book.submit(client_id, request, generation)
         self._lanes.fill()
 
-    async def updates(self, client_id: str, generation: int) -> bytes:
+    async def updates(self, client_id: str, generation: int, incarnation: str) -> bytes:
         """What happened to a client's calls since the last poll; waits for something."""
+        self._check(incarnation)
         client = self._client(client_id, generation)
         client.seen_at_s = time.monotonic()
         if not client.updates:
@@ -199,6 +210,10 @@ class Dispatcher:
             self._book.abandon(call, ticket)
 
     # inside
+
+    def _check(self, incarnation: str) -> None:
+        if incarnation != self.incarnation:
+            raise ClusterError(f"the dispatcher has been started again since: it was {incarnation}")
 
     def _client(self, client_id: str, generation: int) -> _Client:
         """A client. Raises `StaleEpoch` for a process that another one has replaced."""

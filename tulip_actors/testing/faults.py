@@ -27,6 +27,7 @@ from typing import Literal, Self, TypeAlias, TypeVar, get_args
 
 from tulip_actors.core.emitted import Emitted
 from tulip_actors.core.ports import RunStore
+from tulip_actors.core.run_info import StoredRun
 from tulip_actors.core.runs import Record
 from tulip_actors.errors import ConfigError, StoreUnavailable
 from tulip_actors.memory.checkpointed_store import store_of
@@ -291,6 +292,10 @@ class FaultyStore:
         """See `RunStore`."""
         self._check(host_id)
         return await self._store.held_by(host_id)
+
+    async def runs(self) -> Sequence[StoredRun]:
+        """See `RunStore`."""
+        return await self._store.runs()
 
     async def delete(self, thread_id: str) -> bool:
         """See `RunStore`."""
