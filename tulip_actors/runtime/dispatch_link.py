@@ -239,7 +239,7 @@ class DispatcherLink:
         gone = not isinstance(error, StaleEpoch)
         lost = [
             CallLost(key, str(error), started=True, with_executor=gone)
-            for key in self._open - unsent
+            for key in sorted(self._open - unsent)
         ]
         self._open &= unsent
         self._waiting &= unsent
