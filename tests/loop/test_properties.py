@@ -27,6 +27,7 @@ from tests.loop.support import (
 )
 from tulip_actors import (
     Agent,
+    AgentResult,
     AgentState,
     HookProvider,
     Message,
@@ -38,8 +39,17 @@ from tulip_actors import (
     current_run,
     tool,
 )
+from tulip_actors.core.calls import CallKey
 from tulip_actors.core.codec import pack_event, pack_record, unpack_event, unpack_record
-from tulip_actors.core.runs import Checkpointed, Record, RunEnded, RunRequest, RunStarted
+from tulip_actors.core.runs import (
+    Checkpointed,
+    Record,
+    RunEnded,
+    RunRequest,
+    RunStarted,
+    ToolFinished,
+    ToolIntents,
+)
 from tulip_actors.core.termination import SUCCESSES, MaxIterations, TokenLimit, ToolCalled
 from tulip_actors.memory.backends import MemoryCheckpointer
 from tulip_actors.memory.fold import standing
@@ -357,12 +367,44 @@ def test_a_run_resumed_from_any_checkpoint_ends_like_the_uninterrupted_one(
         whole, thread, records = await uninterrupted(turns, made)
         begun = max(n for n, one in enumerate(records) if isinstance(one, RunStarted))
         places = [n for n, one in enumerate(records) if n > begun and isinstance(one, Checkpointed)]
-        # beside those: any place at all, as a crash would choose it
-        places.append(data.draw(st.integers(begun, len(records) - 2), label="crash after record"))
+        # beside those: any place, as a crash would choose it, where no call's outcome is unknown
+        anywhere = [n for n in range(begun, len(records) - 1) if not open_calls(records[: n + 1])]
+        places.append(data.draw(st.sampled_from(anywhere), label="crash after record"))
         for place in places:
             await ends_alike(records[: place + 1], records[begun].run_id, thread, made, whole)
 
     asyncio.run(asyncio.wait_for(compare(), 30))
+
+
+def open_calls(records: Sequence[Record]) -> set[CallKey]:
+    """The calls that were about to be made and have no result."""
+    made = {
+        one.key for record in records if isinstance(record, ToolIntents) for one in record.intents
+    }
+    return made - {record.key for record in records if isinstance(record, ToolFinished)}
+
+
+@PROPERTY
+@given(st.lists(good_turns, min_size=1, max_size=4), options, st.data())
+def test_f8_f20_a_call_whose_outcome_a_crash_made_unknown_is_reported_and_not_made_again(
+    turns: list[Any], made: dict[str, Any], data: st.DataObject
+) -> None:
+    """Wherever the process died between a call's intent and its result."""
+
+    async def look() -> None:
+        _, thread, records = await uninterrupted(turns, made)
+        begun = max(n for n, one in enumerate(records) if isinstance(one, RunStarted))
+        open_ = [n for n in range(begun, len(records)) if open_calls(records[: n + 1])]
+        if not open_:
+            return
+        cut = records[: data.draw(st.sampled_from(open_), label="crash after record") + 1]
+        unknown = open_calls(cut)
+        result = await taken_up(cut, records[begun].run_id, thread, made)
+        errors = [one.error for one in result.state.tool_executions if one.error]
+        assert sum("may have happened" in error for error in errors) >= len(unknown)
+        assert_valid_for_a_provider(result.state.messages)
+
+    asyncio.run(asyncio.wait_for(look(), 30))
 
 
 def test_a_run_that_stopped_between_two_questions_of_a_turn_is_not_judged_in_between() -> None:
@@ -377,6 +419,19 @@ def test_a_run_that_stopped_between_two_questions_of_a_turn_is_not_judged_in_bet
         await ends_alike(records[: asked + 1], records[begun].run_id, thread, made, whole)
 
     asyncio.run(asyncio.wait_for(compare(), 30))
+
+
+async def taken_up(
+    records: Sequence[Record], run_id: str, thread: str, made: dict[str, Any]
+) -> AgentResult:
+    """The result of a run that goes on from these records."""
+    checkpointer = MemoryCheckpointer()
+    epoch = await checkpointer.store.acquire(thread, run_id, 60)
+    await checkpointer.store.append(thread, epoch, records)
+    agent = Agent(performer(), TOOLS, runtime="inline", checkpointer=checkpointer, **made)
+    result = await agent.begin(RunRequest(run_id, thread, "", continued=True)).result()
+    await agent.stop()
+    return result
 
 
 async def ends_alike(
