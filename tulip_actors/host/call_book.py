@@ -110,8 +110,8 @@ class CallBook:
     # calls come
 
     def submit(self, client_id: str, request: ToolRequest, generation: int = 0) -> None:
-        """Take a model's call; a known key is adopted: what was told of it is told again, unless
-        the same process, by its `generation`, was told. Its outcome is, or will be."""
+        """Take a model's call; a known key is adopted: what was told of it is told again, to the
+        same process (by its `generation`) the outcome alone. Or that will be told."""
         known = self._calls.get(request.key)
         if known is None or request.attempt > known.request.attempt:
             children = known.children if known is not None else {}
@@ -132,6 +132,8 @@ class CallBook:
             call.generation = generation
             for update in call.told:
                 self._tell(client_id, update)
+        elif call.ended is not None:
+            self._tell(client_id, _told(call.ended))
 
     def report(self, call: Call, report: CallReport) -> None:
         """A body tells of its run; after its call's end that is dropped."""
