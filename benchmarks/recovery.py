@@ -21,12 +21,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import ray
-
 from benchmarks._bounds import Bounds
 from benchmarks._doubles import PayingModel
 from tulip_actors import Agent, RunRecoveredEvent, tool
-from tulip_actors.runtime.cluster import connect
+from tulip_actors.runtime.cluster import connect  # before Ray, which it prepares
+
+import ray  # isort: skip
 
 CALLS = 6
 NEXT_EVENT_S_MAX = 2.0

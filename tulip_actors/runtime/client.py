@@ -25,7 +25,7 @@ from tulip_actors.host.ports import AgentStatus
 from tulip_actors.runtime.agent_actor import News
 from tulip_actors.runtime.bundles import BundledCalls
 from tulip_actors.runtime.cluster import connect, end_on_sigterm, is_connected
-from tulip_actors.runtime.failures import RETRY_S, ask, insist
+from tulip_actors.runtime.failures import RETRY_S, ask, first_answer, insist
 from tulip_actors.runtime.pickling import unpack_outcome
 
 _log = logging.getLogger(__name__)
@@ -216,7 +216,8 @@ class RayClient:
     async def _open_again(self, error: ClusterError) -> None:
         """The host's process has ended: once there is another, follow there what was followed."""
         _log.debug("%s; waiting for it to come back", error)
-        await self._ask("wake_up")
+        actor = await self._actor()
+        await first_answer(actor.wake_up.remote, self._what, COMES_BACK_S)
         followed, self._followed = self._followed, {}
         for one in followed.values():
             portal().submit(self._open(one))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 
 import ray
@@ -18,7 +19,7 @@ from ray.exceptions import (
 
 from tulip_actors.errors import ActorLost, ClusterError
 
-RETRY_S = 0.1
+RETRY_S = 0.05
 
 
 def translated(error: Exception, what: str) -> Exception:
@@ -60,6 +61,33 @@ async def insist(call: Callable[[], ray.ObjectRef[object]], what: str, away_s: f
             if time.monotonic() > until_s:
                 raise
             await asyncio.sleep(RETRY_S)
+
+
+async def first_answer(call: Callable[[], ray.ObjectRef[object]], what: str, away_s: float) -> None:
+    """Wait until an actor whose process has ended answers again. Raises as `ask` does.
+
+    A call to an actor that is away fails after a second (Ray looks that often), and meanwhile the
+    actor may have come back: so the next one does not wait for it.
+    """
+    until_s = time.monotonic() + away_s
+    asked: set[asyncio.Task[object]] = set()
+    try:
+        while True:
+            asked.add(asyncio.ensure_future(ask(call(), what)))
+            done, asked = await asyncio.wait(asked, timeout=RETRY_S, return_when=FIRST_COMPLETED)
+            for one in done:
+                failure = one.exception()
+                if failure is None:
+                    return
+                if not isinstance(failure, ClusterError) or isinstance(failure, ActorLost):
+                    raise failure
+                if time.monotonic() > until_s:
+                    raise failure
+            if done:
+                await asyncio.sleep(RETRY_S)
+    finally:
+        for one in asked:
+            one.cancel()
 
 
 def _first_line(error: Exception) -> str:
