@@ -73,7 +73,9 @@ async def first_answer(call: Callable[[], ray.ObjectRef[object]], what: str, awa
     asked: set[asyncio.Task[object]] = set()
     try:
         while True:
-            asked.add(asyncio.ensure_future(ask(call(), what)))
+            asking = asyncio.ensure_future(ask(call(), what))
+            asking.add_done_callback(_looked_at)
+            asked.add(asking)
             done, asked = await asyncio.wait(asked, timeout=RETRY_S, return_when=FIRST_COMPLETED)
             for one in done:
                 failure = one.exception()
@@ -88,6 +90,12 @@ async def first_answer(call: Callable[[], ray.ObjectRef[object]], what: str, awa
     finally:
         for one in asked:
             one.cancel()
+
+
+def _looked_at(asking: asyncio.Task[object]) -> None:
+    """Another call has been answered: nobody will ask how this one ended."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 def _first_line(error: Exception) -> str:
