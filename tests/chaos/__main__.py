@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
+from tests.chaos.leaks import look
 from tests.chaos.storm import Storm, cashier_agent
 from tulip_actors.testing.faults import TARGETS, Target
 
@@ -38,9 +39,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     parser.add_argument("--runs", type=int, default=300, help="of each kind")
     parser.add_argument("--seed", type=int, default=None, help="as printed by an earlier one")
+    parser.add_argument("--leaks", action="store_true", help="200 cancels, 100 kills: what is left")
     parser.add_argument("--kill", choices=[*TARGETS, "all"], default="all")
     asked = parser.parse_args()
     seed = SystemRandom().getrandbits(32) if asked.seed is None else asked.seed
+    if asked.leaks:
+        print(f"seed {seed}: what is left of 200 cancels and 100 kills", flush=True)
+        with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+            leaks_nothing = asyncio.run(look(Path(folder), seed, 200, 100, print))
+        return 0 if leaks_nothing else 1
     held = True
     for target in TARGETS if asked.kill == "all" else (asked.kill,):
         print(f"seed {seed}: {asked.runs} runs, killing the {target}", flush=True)

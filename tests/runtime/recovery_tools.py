@@ -49,6 +49,20 @@ def refund(log: str) -> str:
 
 
 @tool
+def pay_one(log: str, number: int) -> str:
+    """Pay.
+
+    Args:
+        log: where to note it.
+        number: which payment.
+    """
+    time.sleep(0.05)
+    _enter(log, str(number))
+    time.sleep(0.05)
+    return f"paid {number}"
+
+
+@tool
 def refund_slowly(log: str, gate: str) -> str:
     """Refund, and then wait.
 
