@@ -6,12 +6,17 @@ in turn with those measured. Of the part `inline`, where the agent's process ope
 - the time from one model call to the next, as a median, and what SQLite adds to it;
 - turns per second of 100 runs at once;
 - within one long run, turns 990-1,010 against turns 5-15.
+
+Of the part `ray`, where `checkpointer=None` means the memory of the services actor, in another
+process: what SQLite adds, as a median, to an agent on the node of the file, and to one on another
+node, which reaches it through a store actor. Two simulated nodes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import tempfile
 import time
@@ -21,12 +26,13 @@ from pathlib import Path
 
 from benchmarks._bounds import Bounds
 from benchmarks._doubles import AddingModel
-from tulip_actors import Agent, tool
+from tulip_actors import ActorOptions, Agent, ThinkEvent, tool
 
 EARLY, LATE = range(5, 16), range(990, 1_011)
 TURNS, LONG = 200, LATE.stop + 2
 AT_ONCE, TURNS_AT_ONCE = 100, 20
 ADDED_MS_MAX = 1.0
+ADDED_BY_ACTOR_MS_MAX = 2.0
 RATE_RATIO_MIN = 0.6
 GROWTH_MAX = 1.2
 
@@ -63,6 +69,16 @@ async def turns_per_s(checkpointer: str | None) -> float:
     if not all(result.success for result in results):
         raise SystemExit("a run has failed")
     return AT_ONCE * TURNS_AT_ONCE / took_s
+
+
+@tool(name="add_one", inline=True)
+async def add_one_here(n: int) -> int:
+    """Add one, in the agent's process.
+
+    Args:
+        n: a number
+    """
+    return n + 1
 
 
 def _agent(model: AddingModel, turns: int, checkpointer: str | None) -> Agent:
@@ -111,12 +127,66 @@ async def _growth(rounds: int, url: str, bounds: Bounds) -> None:
     bounds.at_most("  ratio", late / early, GROWTH_MAX)
 
 
+async def on_ray(rounds: int, bounds: Bounds) -> None:
+    """The store is in another process, or on another node."""
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 2, "resources": {"file": 1}}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=2, resources={"away": 1})
+    os.environ["RAY_ADDRESS"] = cluster.address
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder)}/runs.db"
+        ways = {
+            "checkpointer=None": ("away", None),
+            "SQLite, opened there": ("file", url),
+            "SQLite, through an actor": ("away", url),
+        }
+        agents = {way: _on_node(*place) for way, place in ways.items()}
+        found: dict[str, list[float]] = {way: [] for way in ways}
+        for agent in agents.values():
+            await _turn_ms(agent)  # warms up
+        for _ in range(rounds):
+            for way, agent in agents.items():
+                found[way] += await _turn_ms(agent)
+        for agent in agents.values():
+            await agent.stop()
+    medians = {way: statistics.median(gaps) for way, gaps in found.items()}
+    before, opened, through = medians.values()
+    for way, median in medians.items():
+        _tell(f"ms of a turn, {way}", median)
+    bounds.at_most("  ms added, opened there (p50)", opened - before, ADDED_MS_MAX)
+    bounds.at_most("  ms added, through an actor (p50)", through - before, ADDED_BY_ACTOR_MS_MAX)
+
+
+def _on_node(resource: str, checkpointer: str | None) -> Agent:
+    return Agent(
+        AddingModel(TURNS),
+        [add_one_here],
+        runtime="ray",
+        actor=ActorOptions(resources={resource: 0.1}),
+        max_iterations=TURNS + 1,
+        checkpointer=checkpointer,
+    )
+
+
+async def _turn_ms(agent: Agent) -> Sequence[float]:
+    """A run: the times from one answer of the model to the next."""
+    spoke = [
+        event.timestamp.timestamp() * 1000
+        async for event in agent.run("Count.")
+        if isinstance(event, ThinkEvent)
+    ]
+    if len(spoke) != TURNS:
+        raise SystemExit(f"the run has {len(spoke)} turns")
+    return [after - before for before, after in pairwise(spoke)]
+
+
 def _tell(what: str, figure: float) -> None:
     print(f"{what:40}{figure:10,.2f}", flush=True)
 
 
-PARTS: dict[str, Callable[[int, Bounds], Awaitable[None]]] = {"inline": inline}
-"""By name; a runtime where the store is in a process of its own is a part of its own."""
+PARTS: dict[str, Callable[[int, Bounds], Awaitable[None]]] = {"inline": inline, "ray": on_ray}
 
 
 async def measure(parts: Sequence[str], rounds: int, bounds: Bounds) -> None:
