@@ -34,7 +34,7 @@ from tulip_actors.errors import (
 from tulip_actors.host.hosted_context import HostedContext
 from tulip_actors.host.opening import Opener, Opening, seconds_since_start, segment_start
 from tulip_actors.host.ports import HostPorts
-from tulip_actors.host.probation import Probation, Verdict, fruitless, verdict_on
+from tulip_actors.host.probation import ALONE_S, Probation, Verdict, fruitless, verdict_on
 from tulip_actors.host.publisher import Publisher
 from tulip_actors.host.record_writer import Claim, RecordWriter
 from tulip_actors.host.replay import Told, ToldCalls, chunks_discarded, of_last_turn
@@ -150,6 +150,8 @@ class HostedRun(HostedContext):
         if verdict is Verdict.TAKE_UP_ALONE:
             await self._probation.enter(self._records)
             self._on_probation = True
+            # it may wait for what another one does, that waits for this one to get further
+            self._loop.call_later(ALONE_S, self._leave_probation)
         self._began_s -= seconds_since_start(self._records, self.clock.now())
         earlier = await self.thread_records()
         iteration = standing([*earlier, *self._records]).state.iteration

@@ -1,9 +1,9 @@
 """What is done about runs that were taken up and came to nothing: delayed, alone, given up.
 
 A run whose process dies again before it has recorded anything may be what kills it. Such runs are
-made one at a time, each after a pause that grows, until they get further; so the one that kills is
-found out, and given up, while the others go on. How often a run came to nothing stands in its own
-records, so it does not matter where it is taken up, or by whom.
+made one at a time, each after a pause that grows, until they get further or have been there for a
+while; so the one that kills is found out, and given up, while the others go on. How often a run
+came to nothing stands in its own records, so it does not matter where it is taken up, or by whom.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ FRUITLESS_MAX = 5
 PAUSE_S = 0.5
 PAUSE_MAX_S = 10.0
 """Before the second fruitless recovery of a run; it doubles each time."""
+
+ALONE_S = 5.0
+"""How long a run that does not get further keeps others waiting: it has not killed so far."""
 
 
 class Verdict(StrEnum):
@@ -66,5 +69,5 @@ class Probation:
             raise
 
     def leave(self) -> None:
-        """The run has got further, or has ended."""
+        """The run has got further, has ended, or has been there for long enough."""
         self._lock.release()
