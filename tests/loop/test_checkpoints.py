@@ -24,9 +24,11 @@ from tulip_actors import (
     InterruptNotPending,
     NotSerialisable,
     Role,
+    RunLost,
     RunNotFound,
     ThreadBusy,
 )
+from tulip_actors.core.runs import RunRequest
 from tulip_actors.core.termination import MaxIterations
 from tulip_actors.memory.backends import FileCheckpointer, MemoryCheckpointer, SQLiteBackend
 from tulip_actors.memory.checkpointer import BaseCheckpointer
@@ -615,3 +617,15 @@ async def test_f17_another_agent_on_the_store_has_the_events_of_a_run_that_ended
     another = inline(checkpointer=FileCheckpointer(tmp_path))
     again = [event async for event in another.attach(run_id).events()]
     assert [event.model_dump() for event in again] == [event.model_dump() for event in told]
+
+
+async def test_f8_a_run_that_a_checkpointer_of_your_own_lost_is_not_begun_again(
+    tmp_path: Path,
+) -> None:
+    """What it did before its process ended is not known: it is not done a second time."""
+    agent = player(Folder(tmp_path))
+    prompt = script([["add", {"a": 1, "b": 2}]], "over")
+    again = RunRequest("run_lost", "t", prompt, continued=True)
+    with pytest.raises(RunLost, match="no record of what came after"):
+        await agent.begin(again).result()
+    assert (await agent.arun(script("on it goes"), thread_id="t")).text == "on it goes"

@@ -197,6 +197,13 @@ class HostedRun(HostedContext):
                     "no longer kept (its events may still be on the bus)",
                     run_id=self.run_id,
                 )
+            if not ports.store.keeps_events:  # what it did, and whether, nobody can tell
+                raise RunLost(
+                    f"run {self.run_id} was lost with its process: its checkpointer keeps states, "
+                    "at checkpoints, and no record of what came after. Its thread goes on from "
+                    "there with a new run",
+                    run_id=self.run_id,
+                )
             self.request, self.is_new = replace(self.offered, continued=False), True
             self._is_second_start = True
         return await opener.fresh(self.request, self._acquired)
