@@ -57,15 +57,20 @@ class Played:
 
     async def _submit(
         self, id: str, generation: int, incarnation: str, requests: bytes, tools: object
-    ) -> None:
+    ) -> bool:
+        if incarnation != f"{self.name}@dispatcher":
+            return False
         self.taken += [one.key.slot for one in unpack_requests(requests)]
         waits = [asyncio.ensure_future(one.wait()) for one in (self.answers, self.died)]
         await asyncio.wait(waits, return_when="FIRST_COMPLETED")
         if self.died.is_set() or self.failures:
             self.failures -= 1
             raise ConnectionError("reset")
+        return True
 
-    async def _updates(self, *arguments: object) -> bytes:
+    async def _updates(self, id: str, generation: int, incarnation: str) -> bytes:
+        if incarnation != f"{self.name}@dispatcher":
+            raise ClusterError("it is another one")
         waits = [asyncio.ensure_future(one.wait()) for one in (self.polls, self.died)]
         await asyncio.wait(waits, return_when="FIRST_COMPLETED")
         if self.died.is_set():
@@ -194,4 +199,18 @@ async def test_f8_calls_that_are_adopted_never_go_to_another_dispatcher() -> Non
     one.died.set()
     await eventually(lambda: two.taken == [2], "what is new is sent to the next one")
     assert talk.lost == [0, 1]
+    await within(talk.link.close())
+
+
+async def test_calls_that_another_dispatcher_refuses_have_not_begun_and_go_to_it_next() -> None:
+    """Nobody was told that the first one died: the one in its place knows that it is not meant."""
+    actor = Played("one")
+    actor.answers.set()
+    talk = Talk(actor)
+    await within(talk.link.connected())
+    actor.name = "two"  # Ray has started it again under the same handle
+    talk.link.submit([request(0)])
+    actor.polls.set()
+    await eventually(lambda: actor.taken == [0], "it is sent once more, to who is there now")
+    assert talk.lost == []
     await within(talk.link.close())

@@ -205,6 +205,7 @@ class DispatcherLink:
         """
         client, losses = self._client, self._losses
         batch: list[ToolRequest] = []
+        refused = False
         try:
             while self._buffer:
                 await self.connected()
@@ -217,8 +218,10 @@ class DispatcherLink:
                     submit = self._dispatcher.submit.remote
                     sent.append(submit(client.id, client.generation, here, requests, toolsets))
                     toolsets = {}
-                for ref in sent:
-                    await ask(ref, WHAT)
+                taken = [await ask(ref, WHAT) for ref in sent]
+                if not all(taken):  # it is another one, as the poll will hear: these are unsent
+                    self._buffer, refused = [*batch, *self._buffer], True
+                    return
                 self._knows_tools = here
                 batch = []
         except (ClusterError, StaleEpoch) as error:  # the poll meets the same and says what is lost
@@ -227,7 +230,8 @@ class DispatcherLink:
                 self._unsure = batch
         finally:
             self._sending = None
-            self._begin_to_send()
+            if not refused:
+                self._begin_to_send()
 
     def _lose(self, error: Exception) -> None:
         """Open calls are lost with their dispatcher, but for new ones that it was never sent."""

@@ -125,22 +125,27 @@ class Dispatcher:
         incarnation: str,
         requests: bytes,
         toolsets: Mapping[str, bytes],
-    ) -> None:
+    ) -> bool:
         """Take calls; a known key is adopted: its outcome is told, or will be, to this client.
 
-        Raises `ClusterError`, and takes none, when they are for another `incarnation`: that one may
-        have begun them.
+        Takes none, and returns False, when they are for another `incarnation`.
         """
-        self._check(incarnation)
+        if incarnation != self.incarnation:
+            return False
         self._client(client_id, generation)
         self._lanes.keep(toolsets)
         for request in unpack_requests(requests):
             self._book.submit(client_id, request, generation)
         self._lanes.fill()
+        return True
 
     async def updates(self, client_id: str, generation: int, incarnation: str) -> bytes:
-        """What happened to a client's calls since the last poll; waits for something."""
-        self._check(incarnation)
+        """What happened to a client's calls since the last poll; waits for something.
+
+        Raises `ClusterError` for who takes this for another `incarnation`.
+        """
+        if incarnation != self.incarnation:
+            raise ClusterError(f"the dispatcher was started again since: it was {incarnation}")
         client = self._client(client_id, generation)
         client.seen_at_s = time.monotonic()
         if not client.updates:
@@ -210,10 +215,6 @@ class Dispatcher:
             self._book.abandon(call, ticket)
 
     # inside
-
-    def _check(self, incarnation: str) -> None:
-        if incarnation != self.incarnation:
-            raise ClusterError(f"the dispatcher has been started again since: it was {incarnation}")
 
     def _client(self, client_id: str, generation: int) -> _Client:
         """A client. Raises `StaleEpoch` for a process that another one has replaced."""
