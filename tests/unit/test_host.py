@@ -20,6 +20,7 @@ from tulip_actors import (
     TerminateEvent,
     ThinkEvent,
     ThreadBusy,
+    ThreadForgotten,
     ToolCompleteEvent,
     ToolStartEvent,
     TulipEvent,
@@ -129,6 +130,28 @@ class SlowAcquire(Gate):
         events: Sequence[Emitted] = (),
     ) -> None:
         await self.inner.append(thread_id, epoch, records, events)
+
+
+class Forgets(Gate):
+    """A store that has lost its memory whenever something is appended, so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+        self.open.set()
+
+    async def append(
+        self,
+        thread_id: str,
+        epoch: int,
+        records: Sequence[Record],
+        events: Sequence[Emitted] = (),
+    ) -> None:
+        if self.times:
+            self.times -= 1
+            self.inner = MemoryRunStore()
+            raise ThreadForgotten("its memory is gone")
+        await super().append(thread_id, epoch, records, events)
 
 
 class BrokenBus(MemoryBusLog):
@@ -355,6 +378,22 @@ async def test_a_members_events_are_passed_on_to_the_feed_and_not_to_the_bus_aga
     assert [entry.event.event_type for entry in team_feed.peek(0)] == ["think", "terminate"]
     on_the_bus = sorted(event.event_type for event in await events_on(bus))
     assert on_the_bus == ["terminate", "think"]  # each once; two runs have no order
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+async def test_a_store_that_lost_its_memory_is_given_everything_however_often(times: int) -> None:
+    store = Forgets(times)
+    taken: list[Record] = []
+    claim = Claim("thread", "run_1", "host_1", 60)
+    writing = RecordWriter(
+        store, claim, await claim.acquired(store), lambda: None, lambda: (taken, ())
+    )
+    for seq in range(3):
+        taken.append(record(seq))
+        writing.add((record(seq),))
+        await writing.durable()
+    assert list(await store.read("thread")) == taken
+    assert (writing.written, writing.blocked) == (3, False)
 
 
 # the bus's side

@@ -200,9 +200,14 @@ class RecordWriter:
 
     async def _write_everything(self) -> None:
         """Begin the thread again in a store that lost its memory, with all there is."""
-        self.epoch = await self._claim.acquired(self._store, above=self.epoch)
-        self._taken_out()
-        taken = self.taken
-        records, events = self._everything()
-        await self._store.append(self._claim.thread_id, self.epoch, records, events)
-        self.written = taken
+        while True:
+            self.epoch = await self._claim.acquired(self._store, above=self.epoch)
+            self._taken_out()
+            taken = self.taken
+            records, events = self._everything()
+            try:
+                await self._store.append(self._claim.thread_id, self.epoch, records, events)
+            except ThreadForgotten:  # it has lost its memory once more meanwhile
+                continue
+            self.written = taken
+            return
