@@ -214,3 +214,32 @@ async def test_calls_that_another_dispatcher_refuses_have_not_begun_and_go_to_it
     await eventually(lambda: actor.taken == [0], "it is sent once more, to who is there now")
     assert talk.lost == []
     await within(talk.link.close())
+
+
+async def test_f8_calls_that_were_told_lost_are_not_sent_again_when_they_are_refused() -> None:
+    """The model has been told of them: they must not happen after that."""
+    actor = Played("one")
+    talk = Talk(actor)
+    await within(talk.link.connected())
+    asked, refuse = asyncio.Event(), asyncio.Event()
+    submits = actor.submit  # type: ignore[attr-defined]
+
+    async def refuses_late(*arguments: object) -> bool:
+        asked.set()
+        await refuse.wait()
+        actor.submit = submits  # type: ignore[attr-defined]
+        return False
+
+    actor.submit = Method(refuses_late)  # type: ignore[attr-defined]
+    talk.link.submit([request(0)])
+    await within(asked.wait())
+    actor.name = "two"
+    actor.answers.set()
+    actor.died.set()
+    await eventually(lambda: talk.lost == [0], "it is told lost with the first dispatcher")
+    actor.died.clear()
+    refuse.set()
+    talk.link.submit([request(1)])
+    await eventually(lambda: 1 in actor.taken, "what is new is sent")
+    assert actor.taken == [1]
+    await within(talk.link.close())

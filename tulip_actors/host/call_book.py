@@ -118,12 +118,8 @@ class CallBook:
             call = Call(request, client_id, children=children, generation=generation)
             self._calls[request.key] = call
             self._take(call)
-        elif self._keeps_told:
-            self._tell_again(known, client_id, generation)
         else:
-            self._adopt(known, client_id)
-            if known.ended is not None:
-                self._tell(client_id, _told(known.ended))
+            self._tell_again(known, client_id, generation)
 
     def _tell_again(self, call: Call, client_id: str, generation: int) -> None:
         for one in (call, *call.below()):
@@ -147,14 +143,6 @@ class CallBook:
             if not isinstance(update, CallEmitted) or len(told) < TOLD_MAX:
                 told.append(_light(update))
         self._tell(call.client_id, update)
-
-    def _adopt(self, call: Call, client_id: str) -> None:
-        call.client_id = client_id
-        for child in reversed(list(call.below())):  # parents first
-            child.client_id = client_id
-            self._tell(client_id, CallSubmitted(child.request))
-            if child.ended is not None:
-                self._tell(client_id, _told(child.ended))
 
     def submit_children(
         self, parent: Call, ticket: Ticket, requests: Sequence[ToolRequest]

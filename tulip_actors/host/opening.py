@@ -22,12 +22,10 @@ from tulip_actors.core.runs import (
     RunEnded,
     RunRequest,
     RunStarted,
-    Saved,
 )
 from tulip_actors.errors import RunLost
 from tulip_actors.host.record_writer import Claim
-from tulip_actors.host.taken_up import pending_interrupt, taken_up
-from tulip_actors.memory.fold import since_started
+from tulip_actors.host.taken_up import own_records, pending_interrupt, taken_up, use_since
 
 Acquire: TypeAlias = Callable[[Claim, OnBusy], Awaitable[int]]
 """How the thread of a claim is got: refused at once, or waited for."""
@@ -97,25 +95,25 @@ class Opener:
         if thread_id is None:
             return None
         thread = await self.store.read(thread_id)
-        started, own = _own(thread, run_id)
+        started, own = own_records(thread, run_id)
         if started is None:
             return None
         if has_ended(own):
             events = await self.store.events_of(run_id)
             return Opening(replace(started, continued=True), None, 0, own, events)
-        _check_newest(thread, started)
+        _check_newest(thread, own, started)
         self._check(thread)  # before it is taken from whoever had it
         claim = self._claim(thread_id, owner or run_id)
         epoch = await acquire(claim, started.on_busy)
         try:  # an older incarnation may have written up to now
             thread = await self.store.read(thread_id)
-            _check_newest(thread, started)
+            _, own = own_records(thread, run_id)
+            _check_newest(thread, own, started)
             self._check(thread)
             events = await self.store.events_of(run_id)
         except BaseException:
             await self.store.release(thread_id, epoch)
             raise
-        _, own = _own(thread, run_id)
         goes_on = replace(started, answer=_last_answer(own), continued=True)
         return Opening(goes_on, claim, epoch, own, events)
 
@@ -133,22 +131,14 @@ def has_ended(own: Sequence[Record]) -> bool:
     return isinstance(last, RunEnded)
 
 
-def _own(thread: Sequence[Record], run_id: str) -> tuple[RunRequest | None, Sequence[Record]]:
-    own = since_started(thread, run_id)
-    first = own[0] if own else None
-    return (first.request, own) if isinstance(first, RunStarted) else (None, ())
-
-
-def _check_newest(thread: Sequence[Record], request: RunRequest) -> None:
-    for record in reversed(thread):
-        if isinstance(record, RunStarted | Saved):
-            if record.run_id == request.run_id:
-                return
-            raise RunLost(
-                f"run {request.run_id} was lost, and cannot go on: thread "
-                f"{request.thread_id!r} has been continued by {record.run_id}",
-                run_id=request.run_id,
-            )
+def _check_newest(thread: Sequence[Record], own: Sequence[Record], request: RunRequest) -> None:
+    used = use_since(thread, own)
+    if used is not None:
+        raise RunLost(
+            f"run {request.run_id} was lost, and cannot go on: {used} {request.thread_id!r} "
+            "meanwhile. What it did is in the thread: go on with a new run",
+            run_id=request.run_id,
+        )
 
 
 def _last_answer(own: Sequence[Record]) -> Answer | None:

@@ -9,34 +9,46 @@ from tulip_actors.errors import InterruptNotPending, RunNotFound
 from tulip_actors.memory.fold import since_started
 
 
+def own_records(
+    thread: Sequence[Record], run_id: str
+) -> tuple[RunRequest | None, Sequence[Record]]:
+    """The request with which a run was started, and its records; None without any."""
+    own = since_started(thread, run_id)
+    first = own[0] if own else None
+    return (first.request, own) if isinstance(first, RunStarted) else (None, ())
+
+
+def use_since(thread: Sequence[Record], own: Sequence[Record]) -> str | None:
+    """What has used the thread since a run with these records began, in words; None if nothing."""
+    for record in reversed(thread):
+        if record is own[0]:
+            break
+        if isinstance(record, RunStarted):
+            return f"run {record.run_id} has continued its thread"
+        if isinstance(record, Saved):
+            return "a state was saved into its thread"
+    return None
+
+
 def taken_up(thread: Sequence[Record], run_id: str) -> tuple[RunRequest, Sequence[Record]]:
     """The request with which a run was started, and its records.
 
     Raises `RunNotFound` when the thread has none, `InterruptNotPending` when a later run has used
     the thread: that one closed what this one had left open.
     """
-    own = since_started(thread, run_id)
-    if not own or not isinstance(own[0], RunStarted):
+    request, own = own_records(thread, run_id)
+    if request is None:
         raise RunNotFound(
             f"there is no run {run_id} to resume: its records are not in this store. (Of a "
             "thread that a checkpointer of your own keeps, give the thread_id too.)",
             run_id=run_id,
         )
-    for record in reversed(thread):
-        if record is own[0]:
-            break
-        if isinstance(record, RunStarted | Saved):
-            raise InterruptNotPending(
-                f"run {run_id} cannot go on: "
-                + (
-                    f"run {record.run_id} has continued its thread"
-                    if isinstance(record, RunStarted)
-                    else "a state was saved into its thread"
-                )
-                + f" {own[0].request.thread_id!r} meanwhile",
-                run_id=run_id,
-            )
-    return own[0].request, own
+    used = use_since(thread, own)
+    if used is not None:
+        raise InterruptNotPending(
+            f"run {run_id} cannot go on: {used} {request.thread_id!r} meanwhile", run_id=run_id
+        )
+    return request, own
 
 
 def pending_interrupt(records: Sequence[Record], answer: Answer, run_id: str) -> str:

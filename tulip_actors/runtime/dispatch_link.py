@@ -219,8 +219,9 @@ class DispatcherLink:
                     sent.append(submit(client.id, client.generation, here, requests, toolsets))
                     toolsets = {}
                 taken = [await ask(ref, WHAT) for ref in sent]
-                if not all(taken):  # it is another one, as the poll will hear: these are unsent
-                    self._buffer, refused = [*batch, *self._buffer], True
+                if not all(taken):  # it is another one: these have not begun
+                    if losses == self._losses:  # as the poll will hear; else they were told lost
+                        self._buffer, refused = [*batch, *self._buffer], True
                     return
                 self._knows_tools = here
                 batch = []

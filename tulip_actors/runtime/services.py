@@ -69,7 +69,7 @@ class Services:
 
     def __init__(self) -> None:
         settle_memory()
-        # microseconds: an incarnation's positions, and epochs, are beyond those of the last
+        # by the time, in micro- and milliseconds: beyond what the last incarnation came to
         self._bus = MemoryBusLog(first=time.time_ns() // 1000)
         self._records = RecordLog[bytes](first_epoch=time.time_ns() // 1_000_000)
         self._hosts: dict[str, HostEntry] = {}
