@@ -20,6 +20,7 @@ from tulip_actors.agent.runtimes import DEFAULT_NAMESPACE
 from tulip_actors.core.ports import RunStore
 from tulip_actors.errors import ActorLost, ThreadForgotten
 from tulip_actors.memory.backends import SQLiteBackend
+from tulip_actors.runtime import services
 from tulip_actors.runtime.pickling import pack
 from tulip_actors.runtime.service_clients import ClusterRunStore
 from tulip_actors.runtime.services import Services
@@ -146,3 +147,11 @@ async def test_an_agent_on_the_node_of_the_file_opens_it_itself(tmp_path: Path) 
     assert state is not None
     assert state.run_id == result.run_id
     await later.stop()
+
+
+async def test_f14_who_watches_the_services_does_not_stay_there_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that has died would keep a connection open in them, for each time it died."""
+    monkeypatch.setattr(services, "WATCH_S", 0.01)
+    await within(Services().until_gone(), 5)

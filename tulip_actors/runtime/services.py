@@ -31,6 +31,7 @@ WRITES = frozenset({"acquire", "renew", "release", "append"})
 
 
 PLACED_KEPT = 100_000
+WATCH_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,12 @@ class Services:
         return {"services": [os.getpid()]}
 
     async def until_gone(self) -> None:
-        """Never returns: who has called this learns when this actor's process ends."""
-        await asyncio.Event().wait()
+        """Who waits here learns at once when this actor's process ends.
+
+        It returns after a while, to be called again: a call whose caller has died would stay, with
+        its connection, for as long as this process lives.
+        """
+        await asyncio.sleep(WATCH_S)
 
     # bus
 
