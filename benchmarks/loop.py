@@ -16,9 +16,7 @@ import argparse
 import asyncio
 import gc
 import inspect
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,6 +26,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
 from benchmarks._bounds import Bounds
 from benchmarks._doubles import AddingModel, add_one, add_one_plain
+from benchmarks._peers import side_by_side
 from tulip_actors import Agent, AgentResult, tool
 from tulip_actors.core.frozen import Json
 from tulip_actors.core.messages import Message, ToolCall, ToolResult
@@ -40,12 +39,6 @@ GROWTH_MAX, GROWTH_MAX_US = 1.15, 30.0
 BYTES_PER_TURN_MAX = 2_048
 FLAT_MAX = 1.1
 PEERS = ("langgraph", "langchain", "openai_agents", "pydantic_ai", "tulip_agents")
-QUIET = {
-    "LANGSMITH_TRACING": "false",
-    "LANGCHAIN_TRACING_V2": "false",
-    "OPENAI_AGENTS_DISABLE_TRACING": "1",
-    "LOGFIRE_SEND_TO_LOGFIRE": "false",
-}
 
 Body = Callable[[int], int | Awaitable[int]]
 
@@ -198,42 +191,6 @@ async def state_sizes(longest: AgentResult | None, body: Body, bounds: Bounds) -
     bounds.at_most("  largest by smallest", max(found) / min(found), FLAT_MAX)
 
 
-def peers(runs: int) -> None:
-    """The same work on other libraries, each in a process of its own."""
-    print(f"side by side, us per turn at {' and '.join(map(str, PEER_TURNS))} turns:")
-    ours = _peer("tulip_actors", runs)
-    if ours is None:
-        return
-    print(_row("tulip_actors", ours, ours))
-    for name in PEERS:
-        theirs = _peer(name, runs)
-        if theirs is not None:
-            print(_row(name, theirs, ours))
-
-
-def _row(name: str, theirs: Sequence[float], ours: Sequence[float]) -> str:
-    columns = [f"{them:10.1f} ({them / us:.2f} x)" for them, us in zip(theirs, ours, strict=True)]
-    return f"  {name:14}{''.join(columns)}"
-
-
-def _peer(name: str, runs: int) -> list[float] | None:
-    work = [f"{turns}={max(1, runs * SHORT // turns)}" for turns in PEER_TURNS]
-    ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers", name, *work],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **QUIET},
-    )
-    lines = ended.stdout.split("\n")[:-1]
-    if ended.returncode == 0 and len(lines) == len(PEER_TURNS):
-        return [float(line.split()[1]) for line in lines]
-    told = (ended.stderr.strip() or "no figures").split("\n")[-1]
-    missing = told.startswith("ModuleNotFoundError")
-    print(f"  {name:14}{'not installed' if missing else 'failed'}: {told:.150}")
-    return None
-
-
 def _compare(bare: float, ours: float, how: str) -> None:
     print(f"  bare asyncio loop{bare:33.1f}    ({how})")
     print(f"  ratio{ours / bare:45.2f} x")
@@ -260,7 +217,8 @@ def main() -> None:
     bounds = Bounds(held=not given.plain_tool)
     asyncio.run(measure(given.runs, add_one_plain if given.plain_tool else add_one, bounds))
     if not given.no_peers and not given.plain_tool:
-        peers(given.peer_runs)
+        work = {turns: max(1, given.peer_runs * SHORT // turns) for turns in PEER_TURNS}
+        side_by_side(PEERS, "run", work)
     bounds.exit()
 
 

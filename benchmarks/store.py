@@ -10,6 +10,10 @@ in turn with those measured. Of the part `inline`, where the agent's process ope
 Of the part `ray`, where `checkpointer=None` means the memory of the services actor, in another
 process: what SQLite adds, as a median, to an agent on the node of the file, and to one on another
 node, which reaches it through a store actor. Two simulated nodes.
+
+Beside it, in processes of their own, other libraries with what they keep in a file, as far as they
+are installed (extra `bench`: `scripts/bench --with-peers store`). They do not keep the same: what
+each of them saves, and when, is said in its module.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from pathlib import Path
 
 from benchmarks._bounds import Bounds
 from benchmarks._doubles import AddingModel
+from benchmarks._peers import side_by_side
 from tulip_actors import ActorOptions, Agent, ThinkEvent, tool
 
 EARLY, LATE = range(5, 16), range(990, 1_011)
@@ -35,6 +40,8 @@ ADDED_MS_MAX = 1.0
 ADDED_BY_ACTOR_MS_MAX = 2.0
 RATE_RATIO_MIN = 0.6
 GROWTH_MAX = 1.2
+PEERS = ("langgraph", "openai_agents", "tulip_agents")
+PEER_WORK = {50: 8, 400: 2}
 
 
 @tool
@@ -201,9 +208,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--no-peers", action="store_true", help="leave out the other libraries")
     arguments = parser.parse_args()
     bounds = Bounds()
     asyncio.run(measure(arguments.part or list(PARTS), arguments.rounds, bounds))
+    if not arguments.no_peers:
+        side_by_side(PEERS, "durable", PEER_WORK)
     bounds.exit()
 
 

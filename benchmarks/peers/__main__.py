@@ -1,7 +1,8 @@
-"""`python -m benchmarks.peers NAME TURNS=RUNS...`: us per turn, one line per number of turns.
+"""`python -m benchmarks.peers NAME HOW TURNS=RUNS...`: us per turn, a line per number of turns.
 
-The median of RUNS runs of TURNS turns, after one run that warms it up. A process of its own for
-each library: what one of them imports is no load on the garbage collector of another.
+The median of RUNS runs of TURNS turns, after one run that warms it up. HOW is `run`, or `durable`
+for the module's function of that name. A process of its own for each library: what one of them
+imports is no load on the garbage collector of another.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import importlib
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.peers import Run
 
 
-async def microseconds_per_turn(
-    run: Callable[[int], Awaitable[None]], turns: int, runs: int
-) -> float:
+async def microseconds_per_turn(run: Run, turns: int, runs: int) -> float:
     """The median of some runs."""
     took_us: list[float] = []
     for _ in range(runs):
@@ -26,14 +29,19 @@ async def microseconds_per_turn(
     return statistics.median(took_us)
 
 
-async def measure(name: str, work: list[tuple[int, int]]) -> None:
+async def measure(name: str, how: str, work: list[tuple[int, int]]) -> None:
     """Print a figure per number of turns."""
-    run = importlib.import_module(f"benchmarks.peers.{name}").run
-    await run(work[0][0])
-    for turns, runs in work:
-        print(turns, f"{await microseconds_per_turn(run, turns, runs):.1f}", flush=True)
+    module = importlib.import_module(f"benchmarks.peers.{name}")
+    async with AsyncExitStack() as stack:
+        run: Run = module.run
+        if how == "durable":
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            run = await stack.enter_async_context(module.durable(folder))
+        await run(work[0][0])
+        for turns, runs in work:
+            print(turns, f"{await microseconds_per_turn(run, turns, runs):.1f}", flush=True)
 
 
 if __name__ == "__main__":
-    pairs = [(int(turns), int(runs)) for turns, runs in (one.split("=") for one in sys.argv[2:])]
-    asyncio.run(measure(sys.argv[1], pairs))
+    pairs = [(int(turns), int(runs)) for turns, runs in (one.split("=") for one in sys.argv[3:])]
+    asyncio.run(measure(sys.argv[1], sys.argv[2], pairs))

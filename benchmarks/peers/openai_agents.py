@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from agents import (
     Agent,
@@ -12,6 +15,7 @@ from agents import (
     ModelResponse,
     RunConfig,
     Runner,
+    SQLiteSession,
     Usage,
     function_tool,
     set_tracing_disabled,
@@ -21,6 +25,8 @@ from openai.types.responses import (
     ResponseOutputMessage,
     ResponseOutputText,
 )
+
+from benchmarks.peers import Run
 
 
 class Scripted(Model):
@@ -71,8 +77,21 @@ def _agent(turns: int) -> Any:
 
 async def run(turns: int) -> None:
     """A conversation of that many model calls."""
+    await _converse(turns, None)
+
+
+@asynccontextmanager
+async def durable(folder: Path) -> AsyncIterator[Run]:
+    """Its SQLite session: the items of each turn."""
+    file = folder / "openai_agents.db"
+    yield lambda turns: _converse(turns, SQLiteSession(uuid4().hex, file))
+
+
+async def _converse(turns: int, session: SQLiteSession | None) -> None:
     agent = _agent(turns)
     agent.model.asked = 0
     quiet = RunConfig(tracing_disabled=True)
-    result = await Runner.run(agent, "Count.", max_turns=turns + 1, run_config=quiet)
+    result = await Runner.run(
+        agent, "Count.", max_turns=turns + 1, run_config=quiet, session=session
+    )
     assert len(result.raw_responses) == turns, result.final_output

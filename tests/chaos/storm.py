@@ -10,16 +10,30 @@ import asyncio
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Literal, TypeAlias
 
 from tests.chaos.refunds import REFUNDS, TAKES_KEY, TOOLS, cashier, order_for, paid
 from tests.chaos.rules import UNKNOWN, of_history, of_stream
-from tulip_actors import Agent, AgentResult, RunRecoveredEvent, ToolProgressEvent, TulipEvent
+from tulip_actors import (
+    ActorOptions,
+    Agent,
+    AgentResult,
+    RunRecoveredEvent,
+    ToolProgressEvent,
+    TulipEvent,
+)
 from tulip_actors.testing import FunctionModel
-from tulip_actors.testing.faults import FaultPlan, Target
+from tulip_actors.testing.faults import TARGETS, FaultPlan, Target
+
+Kind: TypeAlias = Target | Literal["node"]
+KINDS: tuple[Kind, ...] = (*TARGETS, "node")
+LoseNode: TypeAlias = Callable[[bool], Awaitable[None]]
+"""Loses the node of the agent's process, or another one where it is given false."""
 
 STEP_S = (0.15, 0.25)
 """How long each step of a run takes: two model turns, two halves of a refund, and a look-up, so no
@@ -32,6 +46,8 @@ REFUNDING_S = (0.45, 1.2)
 """When the bodies of refunds run, if nothing has come between."""
 WORKER_KILLS = 4
 """How many more workers are killed in that time: there are a few, and not all are refunding."""
+HOME_SHARE = 2 / 3
+"""How often the node that is lost is the agent's; else it has some of its workers."""
 RUN_LIMIT_S = 90.0
 
 
@@ -65,6 +81,7 @@ class Figures:
     untouched: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     silences_s: list[float] = field(default_factory=list)
+    recoveries_s: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def told(self) -> str:
@@ -80,24 +97,38 @@ class Figures:
                 f"from a kill to the next event: median {statistics.median(self.silences_s):.2f} s,"
                 f" most {max(self.silences_s):.2f} s ({len(self.silences_s)} streams and kills)"
             )
+        if self.recoveries_s:
+            lines.append(
+                f"from a kill to the recovery: median {statistics.median(self.recoveries_s):.2f} s,"
+                f" most {max(self.recoveries_s):.2f} s ({len(self.recoveries_s)} recoveries)"
+            )
         lines.append(f"violations {len(self.problems)}")
         return "\n".join([*lines, *(f"  {problem}" for problem in self.problems)])
 
 
-def cashier_agent() -> Agent:
+def cashier_agent(actor: ActorOptions | None = None) -> Agent:
     """The agent whose runs are killed. Its calls wait for nobody: there are as many as runs."""
-    return Agent(FunctionModel(cashier), TOOLS, name="cashier", runtime="ray")
+    return Agent(FunctionModel(cashier), TOOLS, name="cashier", runtime="ray", actor=actor)
 
 
 class Storm:
-    """Waves of runs of one agent. What happens follows from the seed; when, also from the load."""
+    """Waves of runs of one agent. What happens follows from the seed; when, also from the load.
+    Where nodes are lost, `lose_node` does it."""
 
-    def __init__(self, agent: Agent, folder: Path, seed: int, targets: Sequence[Target]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        folder: Path,
+        seed: int,
+        kind: Kind,
+        lose_node: LoseNode | None = None,
+    ) -> None:
         self.agent = agent
         self.folder = folder
         self.seed = seed
         self.random = Random(seed)
-        self.targets = targets
+        self.kind = kind
+        self.lose_node = lose_node
         self.figures = Figures()
         self._wave = 0
 
@@ -110,14 +141,7 @@ class Storm:
         """So many runs at once, and a kill or two while they are under way."""
         self._wave += 1
         ledger = self.folder / f"ledger_{self._wave}"
-        target = self.targets[self._wave % len(self.targets)]
-        plan = FaultPlan(self.random.getrandbits(32)).kill(target, between_s=FIRST_KILL_S)
-        if target == "worker":
-            for _ in range(WORKER_KILLS):
-                plan.kill(target, between_s=REFUNDING_S)
-        else:
-            for _ in range(self.random.choice((0, 0, 1, 2))):
-                plan.kill(target, between_s=NEXT_KILL_S)
+        plan = self._plan()
         runs = [Lived(f"order_{self._wave}_{n}", refunds[n % len(refunds)]) for n in range(size)]
         steps_s = [self.random.uniform(*STEP_S) for _ in runs]
         tokens = [self.random.random() < 0.3 for _ in runs]
@@ -130,7 +154,23 @@ class Storm:
         await asyncio.gather(*following)
         killing.cancel()
         await asyncio.wait([killing])
-        self._judge(runs, ledger, plan, target)
+        self._judge(runs, ledger, plan)
+
+    def _plan(self) -> FaultPlan:
+        plan = FaultPlan(self.random.getrandbits(32))
+        if self.kind == "node":
+            assert self.lose_node is not None
+            return plan.drop_node(
+                partial(self.lose_node, self.random.random() < HOME_SHARE), between_s=FIRST_KILL_S
+            )
+        plan.kill(self.kind, between_s=FIRST_KILL_S)
+        if self.kind == "worker":
+            for _ in range(WORKER_KILLS):
+                plan.kill(self.kind, between_s=REFUNDING_S)
+        else:
+            for _ in range(self.random.choice((0, 0, 1, 2))):
+                plan.kill(self.kind, between_s=NEXT_KILL_S)
+        return plan
 
     async def _follow(self, run: Lived, ledger: Path, step_s: float, chunks: bool) -> None:
         run.began_at_s = time.time()
@@ -146,17 +186,17 @@ class Storm:
         except BaseException as failure:  # judged with the rest
             run.failure = failure
 
-    def _judge(self, runs: Sequence[Lived], ledger: Path, plan: FaultPlan, target: Target) -> None:
+    def _judge(self, runs: Sequence[Lived], ledger: Path, plan: FaultPlan) -> None:
         figures = self.figures
         kills_s = [one.at_s for one in plan.done if one.met]
-        figures.kills[target] += len(kills_s)
+        figures.kills[self.kind] += len(kills_s)
         entries = paid(ledger)
         for run in runs:
             problems = problems_of(run, [key for order, key in entries if order == run.order])
-            if target in ("agent", "services") and run.order not in {one for one, _ in entries}:
+            if self.kind in ("agent", "services") and run.order not in {one for one, _ in entries}:
                 problems.append("there is no refund")
             told = [e.fraction for e in run.events if isinstance(e, ToolProgressEvent)]
-            if target == "agent" and run.refund == "refund_async" and told != [0.0, 0.5]:
+            if self.kind == "agent" and run.refund == "refund_async" and told != [0.0, 0.5]:
                 problems.append(f"its tool told {told} of its progress")
             seed = f"seed {self.seed}, wave {self._wave} ({plan!r})"
             figures.problems += [f"{run.order} {run.refund}: {one}; {seed}" for one in problems]
@@ -167,6 +207,7 @@ class Storm:
             lived = [at_s for at_s in kills_s if run.began_at_s < at_s < run.ended_at_s]
             figures.untouched += not lived
             figures.silences_s += [s for at_s in lived if (s := _silence_s(run, at_s)) is not None]
+            figures.recoveries_s += _recoveries_s(run, lived)
         figures.refunds += len(entries)
 
 
@@ -174,6 +215,16 @@ def _silence_s(run: Lived, kill_s: float) -> float | None:
     """From a kill to the next event that came."""
     later = [came_s - kill_s for came_s in run.came_at_s if came_s > kill_s]
     return later[0] if later else None
+
+
+def _recoveries_s(run: Lived, kills_s: Sequence[float]) -> list[float]:
+    """To each recovery, from the kill before it."""
+    came_s = [
+        came_s
+        for event, came_s in zip(run.events, run.came_at_s, strict=True)
+        if isinstance(event, RunRecoveredEvent)
+    ]
+    return [at_s - max(before) for at_s in came_s if (before := [k for k in kills_s if k < at_s])]
 
 
 def problems_of(run: Lived, keys: Sequence[str]) -> list[str]:

@@ -35,7 +35,7 @@ async def test_f8_f12_f18_f20_c7_c38_runs_outlive_the_death_of(
     target: Target, agent: Agent, tmp_path: Path
 ) -> None:
     """No refund twice and none silently, histories that a provider takes, whole streams."""
-    storm = Storm(agent, tmp_path, SEED, [target])
+    storm = Storm(agent, tmp_path, SEED, target)
     await within(storm.warm_up(), 60)
     await within(storm.wave(4), 90)
     figures = storm.figures

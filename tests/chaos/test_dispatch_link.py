@@ -10,6 +10,7 @@ from tests.runtime.support import eventually, within
 from tulip_actors import ClusterError
 from tulip_actors.core.calls import CallKey, CallLost, CallScope, ToolRequest, ToolUpdate
 from tulip_actors.core.frozen import FrozenDict
+from tulip_actors.runtime.dispatch import DispatcherExecutor
 from tulip_actors.runtime.dispatch_link import Client, DispatcherLink
 from tulip_actors.runtime.tool_work import pack_updates, unpack_requests
 from tulip_actors.tools.decorator import tool
@@ -47,12 +48,15 @@ class Played:
         self.cancelled: list[int] = []
         self.answers = asyncio.Event()
         self.failures = 0
+        self.greeted = 0
+        self.left = 0
         self.died = asyncio.Event()
         self.polls = asyncio.Event()
         for method in ("hello", "submit", "updates", "cancel", "release", "leave"):
             setattr(self, method, Method(getattr(self, f"_{method}")))
 
     async def _hello(self, *arguments: object) -> str:
+        self.greeted += 1
         return f"{self.name}@dispatcher"
 
     async def _submit(
@@ -83,7 +87,8 @@ class Played:
 
     async def _release(self, keys: bytes) -> None: ...
 
-    async def _leave(self, *arguments: object) -> None: ...
+    async def _leave(self, *arguments: object) -> None:
+        self.left += 1
 
 
 class Talk:
@@ -243,3 +248,20 @@ async def test_f8_calls_that_were_told_lost_are_not_sent_again_when_they_are_ref
     await eventually(lambda: 1 in actor.taken, "what is new is sent")
     assert actor.taken == [1]
     await within(talk.link.close())
+
+
+async def test_f8_runs_that_are_taken_up_at_once_share_a_link_to_another_nodes_dispatcher() -> None:
+    """Of two links one would take what the other waits for, and neither could be left."""
+    own, other = Played("own"), Played("other")
+    own.answers.set()
+    other.answers.set()
+    executor = DispatcherExecutor(Client("agent", 2, {"tools": b""}), lambda: own, lambda _: other)
+    for slot in (0, 1):  # two runs of one actor, each for itself
+        executor.adopt([request(slot)], "other@dispatcher")
+    await eventually(lambda: sorted(other.taken) == [0, 1], "both are asked for")
+    assert other.greeted == 1
+    executor.release([request(0).key])
+    assert other.left == 0, "one of its calls is open"
+    executor.release([request(1).key])
+    await eventually(lambda: other.left == 1, "it is left with its last call")
+    await within(executor.close())

@@ -35,6 +35,7 @@ class DispatcherExecutor:
         self._look_up = look_up
         self._own = DispatcherLink(client, own, self._tell)
         self._others: dict[str, DispatcherLink] = {}
+        self._linking = asyncio.Lock()
         self._link_of: dict[CallKey, DispatcherLink] = {}
         self._updates: list[ToolUpdate] = []
         self._news = asyncio.Event()
@@ -93,7 +94,7 @@ class DispatcherExecutor:
             for key in of_it:
                 self._link_of.pop(key, None)
             if link is not self._own and link not in self._link_of.values():
-                del self._others[link.incarnation]
+                self._others = {name: one for name, one in self._others.items() if one is not link}
                 self._spawn(link.close())
 
     async def close(self) -> None:
@@ -122,15 +123,19 @@ class DispatcherExecutor:
         await self._own.connected()
         if incarnation == self._own.incarnation:
             return self._own
-        link = self._others.get(incarnation)
-        if link is None:
-            actor = await asyncio.to_thread(self._look_up, incarnation.partition("@")[2])
-            link = DispatcherLink(self._client, lambda: actor, self._tell, OTHER_AWAY_S)
-            await link.connected()
-            if link.incarnation != incarnation:
-                await link.close()
-                raise ClusterError("another one is in its place")
-            self._others[incarnation] = link
+        async with self._linking:  # of two links one would take what the other waits for
+            link = self._others.get(incarnation)
+            if link is None:
+                link = self._others[incarnation] = await self._new_link(incarnation)
+        return link
+
+    async def _new_link(self, incarnation: str) -> DispatcherLink:
+        actor = await asyncio.to_thread(self._look_up, incarnation.partition("@")[2])
+        link = DispatcherLink(self._client, lambda: actor, self._tell, OTHER_AWAY_S)
+        await link.connected()
+        if link.incarnation != incarnation:
+            await link.close()
+            raise ClusterError("another one is in its place")
         return link
 
     def _parted(
