@@ -47,7 +47,8 @@ async def test_c20_a_later_run_of_the_thread_is_served_what_was_paid_before_the_
     agent: Agent, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "ledger"
-    prompt = order_for("order_1", "refund_recorded", ledger, 0.05)
+    # Slow enough that the run has not ended before its process is found and killed.
+    prompt = order_for("order_1", "refund_recorded", ledger, 0.3)
     plan = FaultPlan(SEED).kill("agent", at_event=6)
     first = agent.start(prompt, thread_id=f"thread of {tmp_path}")
     events = [event async for event in plan.follow(first.events(), agent.processes)]
