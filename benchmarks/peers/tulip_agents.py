@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import cache
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tulip.agent import Agent
 from tulip.core.messages import Message, ToolCall
 from tulip.models.base import ModelResponse
 from tulip.tools import tool
+
+from benchmarks.peers import Run
 
 
 class Scripted:
@@ -46,14 +51,28 @@ async def add_one(n: int) -> int:
 
 
 @cache
-def _made(turns: int) -> tuple[Scripted, Any]:
+def _made(turns: int, checkpointer: Any = None) -> tuple[Scripted, Any]:
     model = Scripted(turns)
-    return model, Agent(model=model, tools=[add_one], max_iterations=turns + 1)
+    limits = {"max_iterations": turns + 1, "checkpoint_every_n_iterations": 1}
+    return model, Agent(model=model, tools=[add_one], checkpointer=checkpointer, **limits)
+
+
+@asynccontextmanager
+async def durable(folder: Path) -> AsyncIterator[Run]:
+    """Its FileCheckpointer (it has none for SQLite): the whole state after each turn, a file each;
+    a turn's file is deleted when the run has ended."""
+    from tulip.memory.backends import FileCheckpointer
+
+    yield partial(_converse, FileCheckpointer(folder, pretty=False))
 
 
 async def run(turns: int) -> None:
     """A conversation of that many model calls."""
-    model, agent = _made(turns)
+    await _converse(None, turns)
+
+
+async def _converse(checkpointer: Any, turns: int) -> None:
+    model, agent = _made(turns, checkpointer)
     model.asked = 0
-    result = await agent.arun("Count.")
+    result = await agent.arun("Count.", thread_id=uuid4().hex if checkpointer else None)
     assert model.asked == turns, result
